@@ -96,10 +96,10 @@ impl DatasetBuilder {
         self
     }
 
-    /// The index of the shards. With an index, shards are cut into slices, so that all streams, and so all
-    /// ranks, get the same number of samples to within one, a few shards can feed many ranks, and
-    /// [`Dataset::len`] is known. The index must contain all shards that are read. Default: none, and streams
-    /// read whole shards.
+    /// The index of the shards. With an index, shards are cut into slices. This has three effects: the sample
+    /// counts of any two streams, and of any two ranks, differ by at most one; a few shards can feed many
+    /// ranks; and [`Dataset::len`] is known. The index must contain all shards that are read. Default: no
+    /// index; streams read whole shards.
     ///
     /// The order of the samples is different with and without an index. A shard that has changed since it was
     /// indexed is [an error](ErrorKind::Stale): its size or version differs, a slice has other samples than
@@ -117,10 +117,10 @@ impl DatasetBuilder {
     /// Loads a saved [index](DatasetBuilder::index). If the index is missing, or shards have changed, builds
     /// and saves it; only shards that are new or have changed are then indexed.
     ///
-    /// The pattern is listed once, as without an index. Listings of buckets and directories have the size and
-    /// version of each shard: with a current index, a start then needs the listing and the index, but no
-    /// request for a shard. Shards that were not listed (a brace pattern, a list) need a request for one byte
-    /// each. Shards of a web server that sends no versions are indexed at every start.
+    /// The pattern is listed once, as without an index. Listings of buckets and directories contain the size
+    /// and version of each shard. If the index is up to date, `build` therefore reads only the listing and
+    /// the index, and requests no shard. Shards that were not listed (a brace pattern, a list) need a request
+    /// for one byte each. Shards of a web server that sends no versions are indexed by every call of `build`.
     ///
     /// The index covers the whole list, even if [`only`](DatasetBuilder::only) selects some of the shards.
     ///
@@ -147,10 +147,11 @@ impl DatasetBuilder {
     /// Reads only this part of the samples: a fraction for experiments, or the training or validation samples
     /// of a split. Default: all.
     ///
-    /// A part needs an [index](DatasetBuilder::index). Its samples are chosen without reading them (a part
-    /// [by key](DatasetPart::by_key) reads the table of an opened key index), so that lengths, steps and each
-    /// rank's share are exact. The samples keep their [positions](crate::Sample::position), and so their
-    /// random numbers. With [`only`](DatasetBuilder::only), the part is chosen from the selected shards.
+    /// A part needs an [index](DatasetBuilder::index). The samples are chosen from the index alone, so the
+    /// length, the number of steps and each rank's share are known exactly before a sample is read. A part
+    /// [by key](DatasetPart::by_key) also reads the table of an opened key index. The samples keep their
+    /// [positions](crate::Sample::position) and therefore their random numbers. With
+    /// [`only`](DatasetBuilder::only), the part is chosen from the selected shards.
     ///
     /// ```
     /// use shardstream::index::DatasetPart;
@@ -189,10 +190,12 @@ impl DatasetBuilder {
     /// divisors: 48 streams work with 1, 2, 3, 4, 6, 8, 12, 16, 24 and 48 ranks. But more streams need more
     /// memory and threads if there are few ranks.
     ///
-    /// Default: for shards in the order of the list, one stream for each rank and worker, so that a single
-    /// process reads the shards in the listed order. For shuffled or resampled shards, 8 streams, so that the
-    /// order is the same on 1, 2, 4 and 8 ranks; for other numbers of ranks and workers, the least common
-    /// multiple of 8 and ranks times workers; fewer streams if there are fewer shards.
+    /// The default depends on the order of the samples:
+    /// - If shards are read in the listed order, there is one stream for each worker of each rank. A single
+    ///   process then reads the shards one after the other.
+    /// - If shards are shuffled or resampled, or a [sampler](DatasetBuilder::sampler) is set, the number is
+    ///   the least common multiple of 8 and ranks times workers. The order is therefore the same on 1, 2, 4
+    ///   and 8 ranks. There are fewer streams if there are fewer shards (with an index: fewer samples).
     pub fn streams(mut self, streams: usize) -> Self {
         self.streams = Some(streams);
         self
@@ -211,15 +214,14 @@ impl DatasetBuilder {
         self
     }
 
-    /// Whether every stream keeps its shards (with an [index](DatasetBuilder::index), its slices of shards)
-    /// in all epochs, so that each epoch of [shuffled shards](DatasetBuilder::shuffle_shards) only permutes
-    /// the shards within each stream. Default: false, and each epoch deals all shards to the streams anew.
+    /// Whether every stream has the same shards in all epochs (with an [index](DatasetBuilder::index), the
+    /// same slices of shards). [Shuffling the shards](DatasetBuilder::shuffle_shards) then changes only their
+    /// order within each stream. Default: false; each epoch distributes all shards among the streams anew.
     ///
-    /// Set this with a [cache](crate::store::Cache) that can hold all shards of its node: from the second
-    /// epoch on, nothing is read from the network, on any number of nodes. Without this option, each of n
-    /// nodes finds only about one n-th of its second epoch in its cache. The disadvantage is less randomness
-    /// than if shards are dealt anew: the same samples are in one batch more often. `shardstream plan`
-    /// computes both effects.
+    /// Set this if each node has a [cache](crate::store::Cache) that can hold all shards of its streams. From
+    /// the second epoch on, such a node reads nothing from the network. Without this option, each of n nodes
+    /// finds only about one n-th of the second epoch's shards in its cache. The disadvantage is less
+    /// randomness: the same samples are more often in one batch. `shardstream plan` computes both effects.
     ///
     /// The option has no effect if shards are not shuffled: then every stream keeps its shards in any case.
     pub fn keep_shards(mut self, keep: bool) -> Self {

@@ -13,7 +13,7 @@ use std::sync::Arc;
 /// If fewer than this number of bytes lie between two requested samples of a shard, both are read as one
 /// range, because a new request takes longer than reading these bytes.
 const GAP: u64 = 1 << 20;
-/// The same limit for local files. It is smaller than [`GAP`], because a new range only opens the file again.
+/// Replaces [`GAP`] for local files. It is smaller, because a new range only requires opening the file again.
 const LOCAL_GAP: u64 = 16 << 10;
 
 /// The number of a shard in the plan, and the number of a sample among the selected samples of that shard.
@@ -50,9 +50,11 @@ impl Dataset {
     /// its key is compared with `key`; usually there is one such sample.
     ///
     /// # Errors
-    /// [`ErrorKind::NoSuchKey`] if no sample that the dataset reads has the key, [`ErrorKind::RepeatedKey`]
-    /// if several samples have it, [`ErrorKind::Index`] if the key index is older than the dataset's index or
-    /// than a shard, or does not have the dataset's shards, and the errors of [`sample`](Dataset::sample).
+    /// - [`ErrorKind::NoSuchKey`]: no sample that the dataset reads has the key.
+    /// - [`ErrorKind::RepeatedKey`]: several samples have the key.
+    /// - [`ErrorKind::Index`]: the key index is older than a shard or than the dataset's index, or it does
+    ///   not have the dataset's shards.
+    /// - The errors of [`sample`](Dataset::sample).
     pub fn by_key(&self, keys: &KeyIndex, key: &str) -> Result<Sample> {
         let shown = |sample: &Sample| format!("sample {} of {}", sample.position().sample, sample.shard());
         let mut found: Option<Sample> = None;
@@ -106,7 +108,7 @@ impl Dataset {
         Err(Error::from(ErrorKind::NoSuchKey { searched }).with_key(key))
     }
 
-    /// Checks that the key index has the keys of the version of a shard that the dataset reads. `number` is
+    /// Checks that the key index was built from the same version of a shard as the dataset reads. `number` is
     /// the number of the shard in the list.
     fn check_current(&self, keys: &KeyIndex, number: usize) -> Result<()> {
         let Some(url) = self.0.shards.list.get(number) else { return Ok(()) };
@@ -240,8 +242,8 @@ impl Dataset {
         }
     }
 
-    /// Whether two requested samples are so near each other that the samples `between` them are read too,
-    /// instead of starting a new range.
+    /// Whether two requested samples are so near each other that both are read as one range, together with
+    /// the samples `between` them.
     fn is_near(&self, planned: usize, between: std::ops::Range<u64>) -> bool {
         let Ok((_, url)) = self.shard(planned) else { return false };
         let gap = if ObjectUrl::from(url).is_local() { LOCAL_GAP } else { GAP };
@@ -335,7 +337,7 @@ impl IndexedDataset {
         let mut samples = Vec::with_capacity(planned.len());
         match self.dataset.read_planned_samples(&planned, position, |_, sample| samples.push(sample)) {
             Ok(()) => {}
-            // The damage may be in a sample between two requested samples.
+            // The damage may be in a sample between two requested samples, so each sample is read alone.
             Err(error) if error.kind().failure_class() == Some(FailureClass::Damage) => {
                 return numbers.iter().map(|number| self.get(*number)).collect();
             }

@@ -145,10 +145,11 @@ impl Dataset {
         self.streams().iter().map(|stream| self.0.plan.samples(*stream)).sum()
     }
 
-    /// The digest of an epoch if all ranks together read each sample once. Compare the
-    /// [content](Digest::content) of a run's digest with the content of this digest. `None` if
-    /// [`len`](Dataset::len) is `None`, or if a [sampler](DatasetBuilder::sampler) does not choose every
-    /// sample once. The time is proportional to the number of samples.
+    /// The expected digest of an epoch in which all ranks together read each sample exactly once. To check a
+    /// run, compare the [content](Digest::content) of its digest with the content of this one.
+    ///
+    /// `None` if [`len`](Dataset::len) is `None`, or if a [sampler](DatasetBuilder::sampler) does not choose
+    /// every sample exactly once. The call takes time proportional to the number of samples.
     #[must_use]
     pub fn digest(&self, epoch: u64) -> Option<Digest> {
         self.len().filter(|_| self.0.plan.is_complete())?;

@@ -159,7 +159,7 @@ impl Opener {
             let was_reported = std::mem::replace(&mut self.interrupted, true);
             return if was_reported { None } else { Some(Err(ErrorKind::Stopped.into())) };
         }
-        // Further slices are opened now, not after the current one was read.
+        // Opens further slices before the caller reads the next slice.
         self.begin();
         if self.ahead.front()?.slice >= self.until {
             return None;
@@ -215,8 +215,8 @@ impl Opener {
         self.next < self.slices.len() || !self.pieces.is_empty() || !self.empty.is_empty()
     }
 
-    /// Opens slices while `before`, the reader of the current epoch, is still being read: as many as `before`
-    /// has room for.
+    /// Opens slices of the next epoch while the current epoch is still being read. `before` opens the slices
+    /// of the current epoch; its [`room_after`](Self::room_after) limits how many slices this opener opens.
     pub(super) fn begin_after(&mut self, before: &Opener) {
         if self.ahead.is_empty() {
             // The two readers share a queue, so that the bytes of `before` are requested first.

@@ -135,8 +135,8 @@ impl<C> Pairing<C> {
         shard.slice = Some(slice);
         if let Some(Slice { shard: number, samples }) = paired {
             shard.main = Some(samples.start);
-            // Ranges are popped from the end of `unread`: the samples after the slice are read before the
-            // samples in front of it.
+            // Ranges are popped from the end of `unread`. Therefore, the samples that follow the slice are
+            // read first, then those that precede the slice.
             let count = self.side.located_samples(*number).unwrap_or(samples.end);
             let unread = [0..samples.start, samples.end..count].into_iter();
             shard.unread.extend(unread.filter(|range| !range.is_empty()));
@@ -212,7 +212,7 @@ impl<C> Pairing<C> {
             if !range.is_some_and(reaches) {
                 let count = self.shard.number.and_then(|shard| self.side.located_samples(shard));
                 let window = match range.filter(|range| range.end == number && !range.first) {
-                    // The window doubles as long as each range directly follows the previous one.
+                    // This range begins where the previous range ended, so its window is twice as large.
                     Some(range) => range.window.saturating_mul(2),
                     None if number == 0 => u64::MAX,
                     None => 1,
@@ -241,7 +241,8 @@ impl<C> Pairing<C> {
         }
     }
 
-    /// Handles an item of a reader in a search for `key`. Returns `None` while the search has no result yet.
+    /// Handles the next item of the reader `from`. `key` is the key that is being looked up, if there is one.
+    /// Returns `None` if the look-up must continue with the next item.
     fn admit(
         &mut self,
         from: SideReader,
@@ -282,7 +283,7 @@ impl<C> Pairing<C> {
                 self.shard.mark_returned(sample.key());
                 Some(KeyMatch::Sample(sample))
             }
-            // Another sample has the number that the sample with this key had.
+            // At this number, the sample with the requested key was expected, but the sample has another key.
             None if !first && key.is_some_and(|key| self.number(key) == Some(number)) => {
                 let is_collision = |key| self.side.keys.is_some() && hash_of(key) == hash_of(sample.key());
                 Some(if key.is_some_and(is_collision) { KeyMatch::Missing } else { self.gone() })
@@ -294,7 +295,7 @@ impl<C> Pairing<C> {
         }
     }
 
-    /// Handles the end of a reader in a search for `key`.
+    /// Called when the reader `from` has ended. `key` is the key that is being looked up, if there is one.
     fn ended(&mut self, from: SideReader, first: bool, key: Option<&str>) -> Option<KeyMatch> {
         let range = match from {
             SideReader::Main => {
@@ -405,9 +406,9 @@ impl<C> Pairing<C> {
     }
 }
 
-/// The shard and the number of the sample whose key has the same hash as `key`. In a
-/// [unique](KeyIndex::unique) index, no two keys have the same hash. It is in memory, so a look-up cannot
-/// fail.
+/// The shard and the number of the sample whose key has the same hash as `key`. `keys` must be a
+/// [unique](KeyIndex::unique) index: no two of its keys have the same hash, and a look-up cannot fail because
+/// the index is in memory.
 fn only(keys: &KeyIndex, key: &str) -> Option<(usize, u64)> {
     keys.find(key).ok()?.into_iter().next()
 }

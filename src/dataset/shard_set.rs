@@ -228,8 +228,9 @@ fn fingerprint(index: &Index) -> String {
     format!("{:016x}", hash_texts(index.iter().map(text)))
 }
 
-/// Hash of the names and numbers of the shards that are read. (The samples' random numbers depend on the
-/// numbers.) The hash does not include the common directory of the shards, so that a dataset can be moved.
+/// Hash of the names and numbers of the shards that are read. (A sample's random numbers depend on the number
+/// of its shard.) The hash does not include the common directory of the shards, so that a dataset can be
+/// moved.
 fn hash_of_names(list: &ShardList, numbers: &ShardNumbers) -> u64 {
     let urls = || numbers.iter().filter_map(|number| list.get(number)).map(|url| shown(url.expose_secret()));
     let directory = |url: &str| url.rfind('/').map_or(0, |slash| slash + 1);

@@ -43,9 +43,10 @@ impl Shards {
     /// ```
     ///
     /// # Errors
-    /// The pattern is malformed, matches nothing, or is a pattern for writing (`train-%06d.tar`); wildcards
-    /// match both tar archives and JSON lines; the pattern is `-`, because standard input cannot be read
-    /// again; or [`Store::list`] fails.
+    /// - The pattern is malformed, matches nothing, or is a pattern for writing (`train-%06d.tar`).
+    /// - The pattern has wildcards and matches both tar archives and JSON lines files.
+    /// - The pattern is `-`: standard input cannot be read again.
+    /// - [`Store::list`] fails.
     pub fn resolve(self, store: &Store) -> Result<ShardList> {
         Ok(self.listed(store, &FormatChoice::default())?.shards)
     }
@@ -108,7 +109,8 @@ fn listed(pattern: &str, store: &Store, format: &FormatChoice) -> Result<ListedS
             objects.push(ObjectVersion::default());
             continue;
         };
-        // For a relative pattern, the working directory is listed, and the listed names begin with `./`.
+        // If no directory precedes the first wildcard, the working directory is listed, and the listed names
+        // begin with `./`.
         let (root, shown) = if prefix.is_empty() { (".", "./") } else { (prefix, "") };
         let mut listing: HashMap<String, ObjectVersion> = HashMap::new();
         for info in store.list_within(root, depth(wild))? {

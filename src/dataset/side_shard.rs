@@ -99,7 +99,8 @@ impl<C> SideShard<C> {
         if self.seen.get(&*key).is_some_and(|(_, returned)| *returned) {
             return Some(error);
         }
-        // The buffer may have a part of the sample.
+        // If the members of the sample are not adjacent in the shard, the buffer may hold an incomplete
+        // sample with this key.
         self.buffer.take(&key);
         self.key_bytes += ENTRY + key.len();
         self.faults.insert(key, error);

@@ -42,8 +42,8 @@ impl OpeningSlice<'_> {
         }
     }
 
-    /// Opens a slice of a format that is read from front to back: from the slice's first byte, if the index
-    /// has its offset, or else from the beginning of the shard.
+    /// Opens a slice of a format that is read from front to back. If the index has the slice's offset,
+    /// reading starts at the slice's first byte, otherwise at the beginning of the shard.
     fn open_forward(&self, mut start: ParserStart) -> Result<SliceBody> {
         let (store, format, samples) = (&self.shards.store, &self.shards.format, &self.slice.samples);
         let (index, url) = (self.index(), self.url.expose_secret());
@@ -100,7 +100,8 @@ impl OpeningSlice<'_> {
         self.scattered && extent == Extent::Slice
     }
 
-    /// Number of slices to open ahead of this one. `behind` is the number that the body asks for.
+    /// Number of slices after this one to open in advance. `behind` is the number that the body's source
+    /// recommends.
     fn wanted_ahead(&self, behind: usize, extent: Extent) -> usize {
         match behind {
             0 => 0,

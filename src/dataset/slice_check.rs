@@ -24,9 +24,9 @@ pub(super) struct SliceCheck {
     checks_end: bool,
     /// The index entry of the shard.
     index: Option<ShardIndex>,
-    /// Whether reading can start at the slice's own first sample. Then a sample that cannot be read ends the
-    /// slice: a restore may start after this sample, and would number the later samples differently than this
-    /// run.
+    /// Whether the offset of the slice's first sample is known. If it is, a sample that cannot be read ends
+    /// the slice. If the slice continued instead, a restored run that starts after this sample would give
+    /// other numbers to the later samples than this run.
     is_located: bool,
     /// Whether samples are compared with the checksums of the index.
     checksums: bool,
@@ -60,8 +60,8 @@ pub(super) struct ExpectedObject {
 #[derive(Debug)]
 enum Shortfall {
     None,
-    /// The error of a dropped sample. `reported` says whether the sample belongs to the slice: then its error
-    /// was already reported before the restore.
+    /// The error of a dropped sample. `reported` is true if the sample belongs to the slice: its error was
+    /// already reported before the restore.
     Dropped {
         error: Error,
         reported: bool,
@@ -163,12 +163,13 @@ impl SliceCheck {
             None => return Some(self.short().map(Err)),
         };
         if let Some(error) = self.other_sample(&sample) {
-            // A dropped sample was checked before the state was saved too, so it was the indexed sample then.
+            // The interrupted run also checked this dropped sample, so it was the indexed one at that time.
             self.replaced |= self.resumed && self.to_drop > 0;
             return self.refused(error);
         }
         let selected = self.index.as_ref().is_none_or(|index| index.is_selected(sample.position().sample));
-        // Dropped samples are checked too, because all slices of the shard must count the same samples.
+        // Damaged samples are not counted. Dropped samples are checked too, because all slices of the shard
+        // must leave out the same damaged samples when they count.
         if selected && let Some(error) = self.damage(&sample) {
             self.replaced |= self.unproven.is_some() && self.resumed && self.to_drop > 0;
             return if self.unproven.is_some() { self.refused(error) } else { self.faulty(error) };
@@ -287,7 +288,7 @@ impl SliceCheck {
         }
     }
 
-    /// An error of a sample, with the sample's offset from the index.
+    /// An error of a sample. If the index records the sample's offset, the error contains it.
     fn at_sample(&self, kind: ErrorKind, sample: &Sample) -> Error {
         let error = self.located(kind).with_key(sample.key());
         match self.index.as_ref().and_then(|index| index.stored_offset(sample.position().sample)) {

@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// may be read one after the other.
 const MAX_EPOCHS: usize = 2;
 
-/// The state that the readers of a run share: for each epoch, the version of each shard that they have read;
-/// and a gauge of the bytes from the network that they hold. Clones share both.
+/// The state that the readers of a run share: for each epoch, the version of each shard that they have read,
+/// and a gauge of how many bytes from the network the readers hold. Clones share both.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Versions {
     epochs: Arc<Mutex<BTreeMap<u64, EpochVersions>>>,
@@ -23,12 +23,12 @@ pub(crate) struct Versions {
 pub(super) struct EpochVersions(Arc<Mutex<HashMap<SecretUrl, ObjectVersion>>>);
 
 impl Versions {
-    /// Versions for readers whose bytes from the network are counted by `network`.
+    /// Starts without recorded versions. `network` counts how many bytes from the network the readers hold.
     pub(crate) fn owned_by(network: &Gauge) -> Self {
         Versions { network: network.clone(), ..Versions::default() }
     }
 
-    /// Counts the bytes from the network that the readers hold.
+    /// The gauge of how many bytes from the network the readers hold.
     pub(super) fn network(&self) -> &Gauge {
         &self.network
     }

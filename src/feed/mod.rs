@@ -47,8 +47,10 @@ const DEPTH: usize = 2;
 /// The feed returns the results of the closure, in the order of the batches. An error of a batch or of the
 /// closure takes the place of that batch's result, and iteration can continue. A panic is returned as
 /// [`ErrorKind::Panicked`](crate::ErrorKind::Panicked) and ends the iteration. The thread starts with the
-/// first call of `next`, or of [`start`](Feed::start). Dropping the feed joins the thread: it waits until the
-/// closure returns. As with a [`Loader`](crate::Loader)'s batches, it does not wait for the network.
+/// first call of `next`, or of [`start`](Feed::start).
+///
+/// Dropping the feed joins the thread. The drop waits until the closure returns, but not for the network: if
+/// the batches are from a [`Loader`](crate::Loader), its waits for the network end at once.
 ///
 /// The closure should start a transfer without waiting for its end, and return a handle. The handle must own
 /// the memory that the transfer reads, as clones of `Bytes` do.

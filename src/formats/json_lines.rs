@@ -101,8 +101,8 @@ struct LineParser {
     number: u64,
     /// The offset and the length of the last sample's line.
     last: (u64, u64),
-    /// Whether a line that is not empty was read. The first such line is checked for the beginnings of other
-    /// kinds of files.
+    /// Whether a non-empty line was read. The parser checks that the first non-empty line is not the
+    /// beginning of another kind of file.
     has_begun: bool,
     /// Whether the file is of another kind.
     is_refused: bool,
@@ -119,8 +119,8 @@ impl LineParser {
         }
     }
 
-    /// Ends a line that has a line break of this length. Returns the line's sample, or `None` if the line is
-    /// empty.
+    /// Ends a line whose line break has `line_break` bytes. Returns the line's sample, or `None` if the line
+    /// is empty.
     fn end_line(&mut self, mut line: Bytes, line_break: u64) -> Option<Result<Sample>> {
         let (mut start, length) = (self.start, std::mem::take(&mut self.length));
         self.start += length + line_break;

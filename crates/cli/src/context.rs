@@ -11,7 +11,7 @@ use crate::waiting;
 use shardstream::store::{RequestRecording, Store};
 use std::path::Path;
 
-/// What a command uses beside its own options: its output, its progress, the interrupt flag and the store.
+/// What a command uses besides its own options: its output, its progress, the interrupt flag and the store.
 #[derive(Debug)]
 pub(crate) struct Context {
     pub(crate) output: Output,
@@ -42,7 +42,7 @@ impl Context {
         })
     }
 
-    /// Starts the log on stderr if `--log` was given, and a timeline in the file `trace` if that is given.
+    /// If `--log` was given, starts the log on stderr. If `trace` is given, starts a timeline in that file.
     pub(crate) fn log(&self, trace: Option<&Path>) -> Result<Option<Timeline>, Failure> {
         logging::begin(self.global.log(), trace)
     }

@@ -84,7 +84,7 @@ pub(crate) struct Copied {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) crc32c: Option<String>,
     pub(crate) action: CopyAction,
-    /// A record that must be saved, with the name of the copy; `None` if it is in the document already.
+    /// The name of the copy and the record to save. `None` if the record was saved before.
     #[serde(skip)]
     pub(crate) record: Option<(String, CopyRecord)>,
 }
@@ -251,7 +251,7 @@ impl Copier {
         let written = ObjectVersion::new(Some(size), version);
         let is_replaced = version.is_some() && written.compare(&stored.version).is_different();
         if is_replaced && stored.version.size == Some(size) && stored.sums.compare(sums).is_different() {
-            // Another process has replaced the copy by its own object, which is not removed.
+            // Another process has replaced the copy by its own object. Do not remove that object.
             return Err(written.changed_to(&stored.version).in_shard(&copy.to));
         }
         let is_of_size = stored.version.size.is_none_or(|stored| stored == size);
@@ -289,10 +289,11 @@ impl Copier {
         }
     }
 
-    /// Returns the record of the existing object if it equals the source, and whether the record is new.
+    /// Compares the existing object with the source. If they are equal, returns the record of the copy, and
+    /// whether this record is new.
     ///
-    /// The objects are equal if source and copy have the versions in the record. Without such a record, the
-    /// checksums that the stores keep are compared; an object without a checksum is read.
+    /// If an earlier record has the versions of both objects, they are equal, and nothing is read. Otherwise,
+    /// the checksums that the stores keep are compared; an object without a checksum is read.
     fn same_object(&self, copy: &CopyJob) -> Result<Option<(CopyRecord, bool)>> {
         let CopyJob { object, existing: Some(existing), .. } = copy else { return Ok(None) };
         let Some(size) = object.version.size.filter(|size| existing.version.size == Some(*size)) else {
@@ -326,9 +327,9 @@ impl Copier {
         Ok(Some((record(copy, size, version, copied, crc32c), true)))
     }
 
-    /// Compares a copy with its source if their stores do not keep the same kind of checksum. Reads one of
-    /// the two objects, and also the other object if its stored checksum cannot be compared. Returns `None`
-    /// if the objects differ; otherwise their CRC-32C, if it is known.
+    /// Compares a copy with its source when their stores do not keep the same kind of checksum. Reads one of
+    /// the two objects. If the stored checksum of the other object cannot be compared, reads that object too.
+    /// Returns `None` if the objects differ; otherwise their CRC-32C, if it is known.
     fn read_same(&self, copy: &CopyJob, existing: &StoredObject, size: u64) -> Result<Option<Option<u32>>> {
         let (from, to) = (copy.from.expose_secret(), copy.to.expose_secret());
         // Read one object, and compare it with the stored checksums of the other object. If the copy has no

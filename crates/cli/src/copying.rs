@@ -32,7 +32,7 @@ pub(crate) struct CopyOptions {
     /// Further objects to copy, after those of `places`.
     #[arg(skip)]
     pub(crate) documents: Vec<SecretUrl>,
-    /// Compare only the sizes of copies with their sources, not their checksums.
+    /// Compare copies with their sources only by size, not by checksum.
     #[arg(long)]
     no_reread: bool,
     #[command(flatten)]

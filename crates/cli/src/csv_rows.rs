@@ -3,9 +3,10 @@
 /// How the cells of a row are separated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CellFormat {
-    /// By commas. A cell in quotes may have commas, line breaks and doubled quotes.
+    /// Cells are separated by commas. A cell in quotes may have commas, line breaks and doubled quotes.
     Csv,
-    /// By tabs. A quote is an ordinary character, and a cell cannot have tabs or line breaks.
+    /// Cells are separated by tabs. A quote is an ordinary character, and a cell cannot have tabs or line
+    /// breaks.
     Tsv,
 }
 

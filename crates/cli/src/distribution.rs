@@ -97,7 +97,7 @@ fn bin_start(bin: u32) -> u64 {
     }
 }
 
-/// The number of the bin that holds a number.
+/// The index of the bin that counts `number`.
 fn bin(number: u64) -> u32 {
     (0..).find(|bin| bin_start(bin + 1) > number || bin_start(bin + 1) == u64::MAX).unwrap_or(0)
 }

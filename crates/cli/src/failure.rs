@@ -74,7 +74,7 @@ impl From<shardstream::Error> for Failure {
     }
 }
 
-/// An error of the library with this message.
+/// A library error with this message.
 pub(crate) fn other_error(message: impl Into<String>) -> shardstream::Error {
     io::Error::other(message.into()).into()
 }

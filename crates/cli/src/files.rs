@@ -64,13 +64,13 @@ pub(crate) fn sync_file_system(directory: &str) -> Result<()> {
     Ok(())
 }
 
-/// Whether an object could not be written because another process has written to its URL since the object was
-/// looked up.
+/// Whether a write failed because another process has written to the URL since the object there was looked
+/// up.
 pub(crate) fn is_overtaken(error: &shardstream::Error) -> bool {
     is_taken(error) || matches!(error.kind(), ErrorKind::Changed { .. })
 }
 
-/// Whether an object could not be written because an object exists at its URL.
+/// Whether a write failed because an object exists at the URL already.
 pub(crate) fn is_taken(error: &shardstream::Error) -> bool {
     matches!(error.kind(), ErrorKind::Io(why) if why.kind() == io::ErrorKind::AlreadyExists)
 }

@@ -26,11 +26,11 @@ pub(crate) struct GlobalOptions {
     /// Maximum size of the cache, such as 500G.
     #[arg(long, global = true, value_name = "SIZE", requires = "cache", value_parser = size)]
     cache_size: Option<u64>,
-    /// Limit on the shards that are accepted, such as sample=8GiB. May be given several times. Names: sample,
-    /// member and extension (sizes), members and archives (numbers), padding (a size), and unsorted (a size):
-    /// an archive that is not sorted by name, as `tar -cf x.tar .` writes it, is read if the members of each
-    /// sample are within this many bytes of each other; these bytes are held in memory. A larger limit of
-    /// samples also allows larger members.
+    /// Limit on the shards that are accepted, such as sample=8GiB. May be given several times. The limits
+    /// sample, member, extension, padding and unsorted are sizes; members and archives are numbers. A larger
+    /// sample limit raises the member limit too, if that is not given. With unsorted, archives that are not
+    /// sorted by name, such as those of `tar -cf x.tar .`, are also read, if the members of each sample are
+    /// within this many bytes of each other. Up to this many bytes are held in memory.
     #[arg(long, global = true, value_name = "NAME=VALUE", value_parser = limit)]
     limit: Vec<(LimitName, u64)>,
     /// Maximum number of retries of a request after a network fault.

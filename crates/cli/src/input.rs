@@ -15,7 +15,7 @@ use std::sync::mpsc::{self, Sender};
 
 /// Maximum number of changed shards that an error names.
 const MAX_LISTED: usize = 10;
-/// Maximum number of damaged samples that notes name.
+/// Maximum number of damaged samples for which a note is printed.
 const MAX_DAMAGED: u64 = 100;
 
 /// The input shards.

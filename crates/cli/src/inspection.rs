@@ -53,7 +53,7 @@ impl Fault {
         }
     }
 
-    /// The fault with the name of the file before its message.
+    /// Puts `place`, the file, before the message of the fault.
     fn at(self, place: impl fmt::Display) -> Self {
         match self {
             Fault::Bad(why) => Fault::Bad(format!("{place}: {why}")),
@@ -77,9 +77,9 @@ impl Inspection {
     /// image whose extension is wrong gets the field of its real format.
     ///
     /// # Errors
-    /// If files are bad, one error that lists the bad files; with `skip_bad`, only if more samples are bad
-    /// than `skip_bad` allows. A file that cannot be read because of the disk or the system is always an
-    /// error.
+    /// Without `skip_bad`: if any file is bad; the error lists the bad files. With `skip_bad`: if more
+    /// samples are bad than it allows. A file that cannot be read because of the disk or the system is always
+    /// an error.
     pub(crate) fn run(self, samples: Vec<PlannedSample>, context: &Context) -> Result<Inspected, Failure> {
         let what = if self.decode { "decoding images" } else { "looking at files" };
         let total = samples.len() as u64;

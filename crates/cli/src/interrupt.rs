@@ -96,7 +96,7 @@ impl Stop {
         }
     }
 
-    /// Returns an error if the threads were stopped: the reason. Call this when the threads have ended.
+    /// If the threads were stopped, returns the reason as an error. Call this when the threads have ended.
     pub(crate) fn finish(&self) -> std::result::Result<(), Failure> {
         self.interrupt.check()?;
         match self.first_error.lock().unwrap_or_else(PoisonError::into_inner).take() {
@@ -121,7 +121,7 @@ mod tests {
         let stop = Stop::new(&Interrupt::default());
         assert_eq!(stop.guard(|| Ok(1)), Some(1));
         assert!(!stop.is_set() && stop.finish().is_ok());
-        // The outer work is still running when the inner work fails first.
+        // The inner work fails while the outer work is running: the error of the inner work is the first.
         let outer = stop.guard(|| {
             assert!(stop.guard(|| Err::<(), _>(other_error("first"))).is_none());
             Err::<(), _>(other_error("second"))

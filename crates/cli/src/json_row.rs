@@ -14,7 +14,7 @@ pub(crate) enum Cell {
 }
 
 impl Cell {
-    /// The content of a field: a text itself, and any other value as JSON.
+    /// The content of a field: a text without quotes, and any other value as JSON.
     pub(crate) fn into_text(self) -> String {
         match self {
             Cell::Null => "null".into(),

@@ -15,19 +15,20 @@ const FILE_COLUMNS: [&str; 5] = ["file", "file_name", "filename", "path", "image
 /// Options that say what the columns of a list mean.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub(crate) struct ListColumns {
-    /// A column with paths of files: the content of each file becomes a field, named after the extension of
-    /// the file, or FIELD. May be given several times. [default: the columns file, file_name, filename, path
-    /// and image]
+    /// A column with paths of files. The content of each file becomes a field. The name of the field is
+    /// FIELD, or the extension of the file. May be given several times. [default: the columns file,
+    /// file_name, filename, path and image]
     #[arg(long = "file", value_name = "COLUMN[=FIELD]")]
     files: Vec<String>,
-    /// No column has paths of files: every column becomes a field with the value in the list. Without --key,
-    /// the keys are numbers.
+    /// No column has paths of files: every column becomes a field, whose content is the value in the list.
+    /// Without --key, the keys are numbers.
     #[arg(long, conflicts_with = "files")]
     no_files: bool,
     /// The column with the keys. [default: the key comes from the path of the file, as for --from-dir]
     #[arg(long, value_name = "COLUMN")]
     key: Option<String>,
-    /// Put the other columns into one field `json`, instead of one field per column.
+    /// Put all columns other than the key and the files into one field `json`, instead of one field per
+    /// column.
     #[arg(long)]
     as_json: bool,
 }
@@ -119,8 +120,7 @@ impl ListColumns {
         Ok(sample)
     }
 
-    /// The number that this column has among the columns with paths of files; `None` if this column has no
-    /// paths of files.
+    /// The position of `column` in the list of columns with paths of files; `None` if it is not listed.
     fn file_column(&self, column: &str) -> Option<usize> {
         if self.no_files {
             return None;

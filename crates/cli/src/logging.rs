@@ -16,7 +16,7 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 pub(crate) enum Level {
     /// Long waits, skipped samples.
     Warn,
-    /// Retried requests, the begin and end of reading.
+    /// Retried requests, the start and end of reading.
     Info,
     /// Each shard, late responses, the number of requests in flight.
     Debug,

@@ -44,7 +44,7 @@ pub(crate) struct MachineRank {
 }
 
 impl MachineOptions {
-    /// The rank of this machine; 0 of 1 without `--rank`.
+    /// The rank of this machine. Without `--rank`, this is rank 0 of 1 machine.
     ///
     /// # Errors
     /// [`Failure::Usage`] if the rank is out of range or cannot be detected.

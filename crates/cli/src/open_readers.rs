@@ -65,9 +65,9 @@ impl ReaderState {
         reaching.max_by_key(|(_, idle)| idle.at.sample).map(|(number, _)| number)
     }
 
-    /// Whether a thread should wait before it reads at `wanted`: a reader in use will end nearer to `wanted`
-    /// than any idle reader is, or another thread waits to read samples between the nearest idle reader and
-    /// `wanted`.
+    /// Whether a thread should wait before it reads at `wanted`. There are two reasons to wait: a reader in
+    /// use will end nearer to `wanted` than any idle reader is, or another thread waits to read samples
+    /// between the nearest idle reader and `wanted`.
     fn is_worth_waiting(&self, wanted: ReaderPosition) -> bool {
         let idle = self.nearest(wanted).and_then(|number| self.idle.get(number)).map(|idle| idle.at.sample);
         let ends_nearer =
@@ -116,7 +116,8 @@ impl OpenReaders {
 }
 
 impl ReaderUse<'_> {
-    /// Ends the use and keeps the reader, which must be at the position `end`, for another output shard.
+    /// Ends the use, and keeps the reader open for another output shard. The reader must be at the position
+    /// `end`.
     pub(crate) fn keep(mut self, samples: Read<Body>) {
         self.samples = Some(samples);
     }
@@ -154,7 +155,7 @@ mod tests {
         read(Body::from_chunks([]), SampleParser::new(name))
     }
 
-    /// Begins and ends a use, and returns whether there was an open reader to continue with.
+    /// Takes a reader for these samples and gives it back. Returns whether it was an idle reader.
     fn continues(readers: &OpenReaders, shard: u32, first: u64, end: u64) -> bool {
         let (samples, reader_use) = readers.begin(shard, first, end);
         let is_open = samples.is_some();

@@ -60,7 +60,8 @@ impl Patterns {
             true => Err(Failure::Usage("stdin can be read only once: give - only once".into())),
             false => Ok(()),
         };
-        // The uses of stdin are also checked before the list is read, because stdin may be an archive.
+        // Check the command line before the list is read: if `-` is also a pattern, stdin is an archive,
+        // which must not be parsed as a list.
         check(lists + self.patterns.iter().filter(|pattern| *pattern == STDIN).count())?;
         let patterns = self.given(context)?;
         let uses = patterns.iter().filter(|pattern| is_stdin(pattern)).count();
@@ -205,7 +206,7 @@ impl IndexedPatterns {
     }
 }
 
-/// The shards and the loader of a training, for `bench` and `plan`.
+/// The shards and the loader settings of a training job, for `bench` and `plan`.
 #[derive(Debug, Args)]
 pub(crate) struct TrainingOptions {
     #[command(flatten)]

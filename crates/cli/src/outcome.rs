@@ -134,7 +134,7 @@ impl Outcome {
         line
     }
 
-    /// Write rates in one line; `None` for a short run.
+    /// Describes on one line how fast the shards were written; `None` for a short run.
     pub(crate) fn rates(&self, elapsed: Duration) -> Option<String> {
         if elapsed < MIN_TIME_FOR_RATES {
             return None;

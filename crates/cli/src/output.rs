@@ -1,4 +1,4 @@
-//! Writes to stdout, and notes to stderr.
+//! Writes output to stdout, and notes for the user to stderr.
 
 use crate::failure::Failure;
 use crate::progress::Screen;

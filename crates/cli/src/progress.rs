@@ -149,7 +149,7 @@ fn style(template: &str, what: &str, unit: Unit) -> ProgressStyle {
         })
 }
 
-/// Shown as the remaining time until the first unit is done.
+/// While no unit is done, this text is shown as the remaining time.
 const UNKNOWN: &str = "? s";
 
 /// A number with its unit.

@@ -35,7 +35,7 @@ const BLOCK: u64 = 512;
 const SHORT_NAME: u64 = BLOCK;
 /// Size of the headers of a member whose name has more than 100 bytes.
 const LONG_NAME: u64 = 3 * BLOCK;
-/// Size of the largest headers that are written.
+/// Size of the largest headers that are written for one member.
 const LONGEST_NAME: u64 = 11 * BLOCK;
 
 /// A sample of the input: the number of its shard, and its number in the index of that shard.
@@ -76,8 +76,8 @@ struct SampleRun {
     samples: Vec<u64>,
     /// Bytes from the first to the last sample; `None` if the samples have no byte ranges.
     range: Option<Range<u64>>,
-    /// Whether the next sample in the order is of another shard than this run. The reader then need not be
-    /// kept.
+    /// Whether the reader is closed after this run. It is kept open only if the first sample after the
+    /// requested samples is in the same shard.
     is_last: bool,
 }
 
@@ -276,8 +276,8 @@ impl RangeReader {
         let (url, first) = (url.expose_secret(), run.samples.first().copied().unwrap_or(0));
         let parser = SampleParser::new(url).with_limits(self.reader.limits);
         let Some(range) = &run.range else {
-            // A compressed shard is read from its beginning, or by an open reader, which may be past the
-            // beginning.
+            // A compressed shard has no byte ranges. An open reader continues from its position; a new reader
+            // begins at the first byte.
             let end = run.samples.last().map_or(first, |last| last + 1);
             let (open_reader, reader_use) = self.open_readers.begin(run.shard, first, end);
             let mut samples = match open_reader {
@@ -350,7 +350,8 @@ fn stale(url: &str, sample: u64) -> shardstream::Error {
 fn with_key(sample: &Sample, key: &str) -> Sample {
     let mut renamed = Sample::new(key);
     for (field, value) in sample.fields() {
-        // `set` returns the old value of the field; the names differ, so there is none.
+        // `set` returns the old value of the field. The fields have different names, so there is no old
+        // value.
         drop(renamed.set(field.to_owned(), value.clone()));
     }
     renamed

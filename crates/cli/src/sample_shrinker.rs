@@ -25,10 +25,10 @@ pub(crate) struct ShrinkOptions {
     #[arg(value_parser = clap::value_parser!(u8).range(1..=100))]
     #[arg(default_value = "90", hide_default_value = true)]
     quality: u8,
-    /// With --max-side or --short-side: resize only these fields, also PNGs that are grey or have a palette.
-    /// By default, all fields with the extension of a picture are resized, except for such PNGs, which may be
-    /// masks. Masks in RGB (COCO panoptic, ADE20K) cannot be told from photographs: if there are any, give
-    /// the other fields here.
+    /// With --max-side or --short-side: resize only these fields. In these fields, PNGs that are grey or have
+    /// a palette are resized too. By default, all fields with the extension of a picture are resized, but
+    /// PNGs that are grey or have a palette are kept, because they may be masks. Masks in RGB (COCO panoptic,
+    /// ADE20K) look like photographs to the program: if a field has such masks, list all other fields here.
     #[arg(long, value_name = "FIELDS", value_delimiter = ',', requires = "side")]
     shrink_fields: Vec<String>,
 }
@@ -37,11 +37,11 @@ pub(crate) struct ShrinkOptions {
 #[group(id = "side", multiple = false)]
 struct SideOptions {
     /// Shrink JPEG and PNG pictures whose longer side has more pixels than this, by a Lanczos filter in
-    /// linear light, and apply their EXIF orientation. Other pictures are stored unchanged. Shards are cut by
-    /// the sizes of the original files: give a larger --max-size.
+    /// linear light, and apply their EXIF orientation. Other pictures are stored unchanged. --max-size limits
+    /// the bytes of the original files in a shard: give a larger size, since the written shards get smaller.
     #[arg(long, value_name = "PIXELS", value_parser = clap::value_parser!(u32).range(1..))]
     max_side: Option<u32>,
-    /// Like --max-side, for the shorter side, as torchvision's Resize.
+    /// Like --max-side, but limits the shorter side, as torchvision's Resize does.
     #[arg(long, value_name = "PIXELS", value_parser = clap::value_parser!(u32).range(1..))]
     short_side: Option<u32>,
 }

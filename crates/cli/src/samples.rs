@@ -99,8 +99,8 @@ pub(crate) fn nth(
 }
 
 /// Looks up the sample with this key in the key index, which is beside the index at `place`. Reads only the
-/// bytes of the sample. `None` if there is no key index, or if `--limit unsorted` is set: an unsorted archive
-/// has no byte ranges.
+/// bytes of the sample. Returns `None` if there is no key index. With `--limit unsorted`, always returns
+/// `None`, because the samples of unsorted archives have no byte ranges.
 ///
 /// # Errors
 /// See [`Dataset::by_key`].

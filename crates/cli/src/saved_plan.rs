@@ -13,11 +13,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::thread;
 use std::time::Duration;
 
-/// The version of plans, increased whenever a new version of the program makes different shards from the same
-/// options and input.
+/// The version of the plan. Increase it whenever the program is changed so that the same options and input
+/// make different shards.
 const VERSION: u32 = 3;
 
-/// What the hash of a plan covers, for messages.
+/// How messages name the hash of the input. The hash covers everything in this list.
 const INPUT: &str = "keys, names, sizes or versions of the input, or the cuts,";
 
 /// The option with the pattern of the shards' names.
@@ -141,11 +141,11 @@ pub(crate) enum ExistingShards {
     Refuse,
     /// Keep shards of an equal plan.
     Resume,
-    /// Remove them.
+    /// Remove the existing shards.
     Remove,
 }
 
-/// The result of [`check`]: what exists of a series that may be written.
+/// The result of [`check`]: the shards and the plan that exist before the series is written.
 #[derive(Debug)]
 pub(crate) struct ExistingSeries {
     /// Number of shards that the saved plan names.
@@ -197,8 +197,9 @@ pub(crate) fn check(
             )));
         }
         (ExistingShards::Refuse, None) => {
-            // There are no shards, so an earlier plan of the same series may be replaced. An equal plan is
-            // kept with its checksums: the listing may be outdated, and the shards of that plan may exist.
+            // The listing has no shards, so an earlier plan of the same series may be replaced. An equal plan
+            // is kept with its checksums, because the listing may be outdated: the shards of that plan may
+            // exist.
             let saved = read(&place, store)?;
             let has_other_names =
                 |(then, _): &&(SavedPlan, _)| then.options.get(NAMES) != plan.options.get(NAMES);
@@ -309,7 +310,7 @@ const SAVE_PAUSE: Duration = Duration::from_millis(10);
 pub(crate) fn save_checksums(plan: &SavedPlan, series: &Series, store: &Store) -> Result<(), Failure> {
     let place = series.beside("plan");
     for attempt in 0..MAX_SAVES {
-        // Growing pauses, so that ranks do not save at the same moments again.
+        // Each pause is longer, so that two ranks do not save at the same time again and again.
         thread::sleep(attempt * SAVE_PAUSE);
         let saved = read(&place, store)?;
         let differences = differences(saved.as_ref(), plan);
@@ -379,7 +380,7 @@ fn put_if(
     }
 }
 
-/// The text of a JSON document. Errors name `place`, to which it will be written.
+/// The text of the JSON document that will be written to `place`. Errors name `place`.
 pub(crate) fn document(place: &str, value: &impl Serialize) -> Result<Vec<u8>, Failure> {
     let mut text = serde_json::to_vec_pretty(value)
         .map_err(|error| Failure::Failed(format!("cannot write {}: {error}", SecretUrl::from(place))))?;

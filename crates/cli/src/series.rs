@@ -85,8 +85,8 @@ impl Series {
         Ok(ObjectUrl::parse(directory).local_path()?)
     }
 
-    /// The numbers of the existing shards of the series, which any run may have written, with their versions
-    /// if the listing has versions.
+    /// The existing shards of the series, by number, also those of other runs. Each has its version if the
+    /// listing has versions.
     pub(crate) fn existing(&self, store: &Store) -> Result<BTreeMap<u64, ObjectVersion>, Failure> {
         match self.local_directory()? {
             Some(path) => {
@@ -172,7 +172,7 @@ impl Series {
 
 /// Percent-decodes the pattern of a `file:` URL, in which `%%20` is a space, to a pattern of file names.
 fn decoded(pattern: &str) -> String {
-    // NUL replaces the percent sign of the number meanwhile, since file names have no NUL.
+    // A single `%`, as in `%06d`, is replaced by NUL during the decoding. File names have no NUL.
     let encoded: Vec<String> = pattern.split("%%").map(|text| text.replace('%', "\0")).collect();
     let names = percent_decode_str(&encoded.join("%")).decode_utf8_lossy().into_owned();
     names.replace('%', "%%").replace('\0', "%")

@@ -1,9 +1,9 @@
-//! Publishes the numbers of a training as TensorBoard events and as metrics for Prometheus.
+//! Publishes the loss and other numbers of a training as TensorBoard events and as metrics for Prometheus.
 
 use crate::logdir::Events;
 use std::time::Duration;
 
-/// The destinations of a training's numbers; by default, there are none.
+/// Publishes numbers of a training, such as its loss, as curves. The default has no event file.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Curves<'a> {
     /// The TensorBoard event file.
@@ -11,8 +11,8 @@ pub struct Curves<'a> {
 }
 
 impl Curves<'_> {
-    /// Adds a point to each of these curves. As a metric, the curve `train/loss` is the gauge
-    /// `resnet_train_loss`.
+    /// Adds the value of each point to the curve that the point names, at `step`. The metric of the curve
+    /// `train/loss` is the gauge `resnet_train_loss`.
     pub fn scalars(&self, step: u64, points: &[(&str, f64)]) {
         for (tag, value) in points {
             if let Some(events) = self.events {
@@ -23,8 +23,8 @@ impl Curves<'_> {
         }
     }
 
-    /// Counts a training step. This process waited for the time `waited` for its batch, which has `samples`
-    /// samples.
+    /// Counts a training step whose batch has `samples` samples in this process. `waited` is how long the
+    /// step waited for the batch.
     pub fn step(&self, samples: u64, waited: Duration) {
         #[cfg(feature = "metrics")]
         {

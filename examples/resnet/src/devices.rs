@@ -92,7 +92,7 @@ fn job(artifact: &Artifact, world_size: usize) -> Job {
 }
 
 /// The options of the CUDA plugin for this process: its rank, and its own GPUs among the GPUs of the host.
-/// `visible` is `CUDA_VISIBLE_DEVICES`; the plugin's numbers are indices into that list.
+/// `visible` is the list in `CUDA_VISIBLE_DEVICES`; the plugin's option has indices into that list.
 fn gpu_options(topology: &Topology, devices: usize, visible: Option<&str>) -> Vec<PluginOption> {
     let mut options: Vec<PluginOption> = Vec::new();
     if topology.world_size() > 1 {

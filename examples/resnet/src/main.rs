@@ -181,7 +181,8 @@ fn train_to(
     let profile =
         profile.map(|url| Profile::new(url, args.output.profile_steps, &client, topology)).transpose()?;
     if let Some(checkpoints) = &shared_checkpoints {
-        // Now all ranks of this run have started, so no rank of an earlier run can complete a checkpoint.
+        // By now all ranks of this run have started, so all ranks of earlier runs have ended. Therefore no
+        // other run can still complete a checkpoint.
         checkpoints.check_newest(listed.as_deref())?;
     }
     let (m, how) = (&artifact.manifest, &found.how);

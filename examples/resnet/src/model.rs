@@ -52,7 +52,7 @@ pub struct Model {
 pub struct DeviceBatch {
     images: Vec<Buffer>,
     labels: Vec<Buffer>,
-    /// Number of samples in the part of this process.
+    /// Number of samples in this process's part of the batch, without the padding.
     pub valid: usize,
     /// The state of the data after this batch. Batches are uploaded ahead of the step, so the loader's own
     /// state would count batches that were not trained on.
@@ -83,7 +83,7 @@ pub struct EvalResult {
 }
 
 impl EvalResult {
-    /// Waits for the evaluation. Returns the counts without padding, over all devices of the job.
+    /// Waits for the evaluation. Counts the samples of all devices of the job, and not the padding.
     pub fn read(&self) -> Result<EvalCounts> {
         let (samples, correct, top5) = (count(&self.valid)?, count(&self.correct)?, count(&self.top5)?);
         Ok(EvalCounts { samples, correct, top5 })
@@ -257,8 +257,9 @@ impl Model {
         Ok(buffers.iter().map(Buffer::to_host).collect::<Result<_, PjrtError>>()?)
     }
 
-    /// Copies a state, one list of values for each buffer of the manifest, to all devices of this process.
-    /// [`state`](Self::state) then returns exactly this state. After an error the model is unchanged.
+    /// Copies a state to all devices of this process. `state` has one list of values for each buffer of the
+    /// manifest. [`state`](Self::state) then returns exactly this state. After an error the model is
+    /// unchanged.
     pub fn restore(&mut self, state: &[Vec<f32>]) -> Result<()> {
         let buffers = &self.manifest.state;
         if state.len() != buffers.len() {

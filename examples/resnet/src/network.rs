@@ -24,7 +24,8 @@ pub trait Network {
     /// correctly before the update, both over all devices of the job.
     fn step(&mut self, batch: &DeviceBatch, hyper: Hyper) -> Result<Pending<(f32, u64)>>;
 
-    /// Starts to evaluate a batch. The result is the counts without padding, over all devices of the job.
+    /// Starts to evaluate a batch. The result counts the samples of all devices of the job, and not the
+    /// padding.
     fn evaluate(&self, batch: &DeviceBatch) -> Result<Pending<EvalCounts>>;
 
     /// Copies the state to the host, in the order of the manifest.
@@ -65,16 +66,16 @@ impl Network for Model {
     }
 }
 
-/// A network that computes nothing. Batches are still uploaded to the devices. The steps run one after the
-/// other, each for a given time, and the host continues meanwhile, as on a device. A dry run shows whether
-/// data arrives fast enough for such steps.
+/// A network that computes nothing. Batches are still uploaded to the devices. Each step only lasts a given
+/// time. As on a device, the steps run one after the other while the host continues. A dry run shows whether
+/// data arrives fast enough for steps of this duration.
 #[derive(Debug)]
 pub struct DryRun {
     manifest: Manifest,
     uploader: Uploader,
     devices: usize,
     step: Duration,
-    /// The time at which the last step that was started ends.
+    /// The end of the last step that was started.
     free: Instant,
 }
 

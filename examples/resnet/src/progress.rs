@@ -41,7 +41,8 @@ impl Task {
         Self::start(bar, what)
     }
 
-    /// A task whose code writes lines of its own. It has a bar on a terminal, and no plain lines elsewhere.
+    /// A task of `total` steps. On a terminal it has a bar. Elsewhere this function writes no line, since the
+    /// code of the task writes its own lines.
     pub fn steps(what: &str, total: Option<u64>) -> Self {
         let bar = total.map_or_else(ProgressBar::no_length, ProgressBar::new);
         bar.set_style(style(if total.is_some() { STEPS } else { STEPS_WITHOUT_END }));

@@ -19,7 +19,7 @@ const DIGEST: &str = "sha256.txt";
 /// The state of a training after a step.
 #[derive(Debug, Clone)]
 pub struct Checkpoint {
-    /// Sums and times of the whole job.
+    /// Finished steps, losses and times of the whole job.
     pub progress: Progress,
     /// State of the training data after the last batch that was trained on. In a checkpoint that a rank
     /// writes, this is the state of the rank's own streams. In a checkpoint that was read, it is the merged
@@ -75,8 +75,8 @@ impl Identity {
     }
 }
 
-/// Options that future steps depend on. A training that resumes from a checkpoint may have other options than
-/// the checkpoint; it logs a line for each difference.
+/// Options that later steps depend on. A training that resumes from a checkpoint may change them, and logs a
+/// line for each change.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Inputs {
     /// Number of epochs.
@@ -245,7 +245,8 @@ pub(super) fn decode(
 }
 
 impl Checkpoint {
-    /// If the state of the data and the network are from different samples, says from which.
+    /// Checks that the state of the data and the network have the same epoch and number of samples. If they
+    /// differ, describes both.
     pub(super) fn divergence(&self) -> Option<String> {
         let Self { progress, data, .. } = self;
         let of_data = (data.epoch(), data.samples());

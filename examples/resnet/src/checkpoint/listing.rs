@@ -41,7 +41,8 @@ impl ObjectName {
             None => ("0", "1"),
         };
         let name = Self { step: step.parse().ok()?, ranks: ranks.parse().ok()?, rank: rank.parse().ok()? };
-        // The comparison refuses names with another number of leading zeros, or with another extension.
+        // Only the exact name counts: without this comparison, a name with more or fewer leading zeros, or
+        // with another extension, would be accepted too.
         if name.rank >= name.ranks || name.to_string() != text {
             return None;
         }

@@ -1,5 +1,5 @@
-//! Saves and resumes trainings. A checkpoint has the network and the state of the data in one object, so that
-//! both are always of the same step.
+//! Saves and resumes trainings. Rank 0 writes the network and the state of its data into one object, so that
+//! both are always of the same step. Each other rank writes an object with the state of its own data.
 
 mod document;
 mod error;
@@ -110,14 +110,14 @@ impl Checkpoints {
         Self { topology, ..self }
     }
 
-    /// Records one more option that future steps depend on. A training that resumes from a checkpoint may
-    /// have another value for this option than the checkpoint.
+    /// Adds an option that later steps depend on to the options that checkpoints record. A training that
+    /// resumes may change the option's value; [`begin`](Self::begin) then writes a line about the change.
     pub fn input(self, name: &str, value: impl ToString) -> Self {
         Self { inputs: self.inputs.with(name, value), ..self }
     }
 
-    /// Loads the newest checkpoint, from which a training resumes; `None` if there is no checkpoint, or if
-    /// `resume` is [`Resume::No`].
+    /// Loads the newest checkpoint, from which a training resumes; `None` if there is no checkpoint. With
+    /// [`Resume::No`], a complete checkpoint is an error.
     ///
     /// Incomplete checkpoints are skipped, with a line in the log; with [`Resume::Auto`] damaged checkpoints
     /// are skipped as well. If the newest checkpoint cannot be used for another reason, this function returns
@@ -189,8 +189,8 @@ impl Checkpoints {
         Ok(self.listing()?.newest().0.first().map(|url| (*url).to_owned()))
     }
 
-    /// Checks that the newest checkpoint is still `listed`, the newest checkpoint of an earlier listing. If
-    /// another checkpoint is the newest one now, ranks that started at different times could have resumed
+    /// Checks that the newest checkpoint is still `listed`, as it was in an earlier listing. If another
+    /// checkpoint has become the newest since then, ranks that started at different times could have resumed
     /// from different checkpoints.
     pub fn check_newest(&self, listed: Option<&str>) -> Result<(), CheckpointError> {
         match self.newest()? {
@@ -244,8 +244,9 @@ impl Checkpoints {
         read(self.store.open(url)?, SampleParser::new(url)).collect()
     }
 
-    /// Reads the part at `url`, which a rank other than the first has written: the state of that rank's data.
-    /// Checks that the part has the `expected` name. `first` is the URL of the first rank's object.
+    /// Reads the object at `url`, which a rank other than the first has written. Returns the state of that
+    /// rank's data. Checks that the object's contents agree with its `expected` name. `first` is the URL of
+    /// the first rank's object.
     fn part(&self, first: &str, url: &str, expected: ObjectName) -> Result<State, CheckpointError> {
         let bytes = match self.store.open(url).and_then(|body| body.read_all()) {
             Err(e) if matches!(e.kind(), ErrorKind::NotFound(_)) => {
@@ -307,8 +308,8 @@ impl Checkpoints {
                 return vec![format!("cannot list old checkpoints: {}", with_causes(&e))];
             }
         };
-        // The listing shows a damaged checkpoint as complete. Until there is an intact checkpoint at a later
-        // step, the checkpoint that the training resumed from may be the only intact checkpoint.
+        // The listing shows a damaged checkpoint as complete. Until there is a complete checkpoint at a later
+        // step, nothing is deleted: the checkpoint that the training resumed from may be the only intact one.
         let damaged = self.damaged.load(Ordering::Relaxed);
         if damaged > 0 && listing.complete_steps().all(|complete| complete <= damaged) {
             return vec![];

@@ -10,11 +10,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Waits before the retries of a failed write.
+/// For each retry of a failed write, the time to wait before it.
 const RETRIES: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(3), Duration::from_secs(10)];
 
 /// Writes checkpoints on a thread, one at a time. A write that was started is finished, even if the training
-/// ends with an error. A failed write is retried until the next checkpoint is due.
+/// ends with an error. A failed write is retried up to three times, but not after the next checkpoint is due.
 #[derive(Debug)]
 pub struct Saver {
     checkpoints: Checkpoints,

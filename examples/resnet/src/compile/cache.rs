@@ -1,8 +1,8 @@
 //! The cache of compiled programs.
 //!
-//! An entry is a file `HASH.executable`: a line of JSON, the [`EntryHeader`], and the executable as the
-//! plugin serialized it. A complete file is renamed to this name, so any number of processes may share a
-//! directory.
+//! An entry is a file `HASH.executable`. Its first line is the [`EntryHeader`] as JSON. The rest is the
+//! executable as the plugin serialized it. A file gets this name only when it is complete, so any number of
+//! processes may share a directory.
 
 use super::key::{Key, Target};
 use super::marker::{self, LoadMarker, SCRATCH};

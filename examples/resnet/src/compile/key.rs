@@ -33,7 +33,7 @@ pub struct Key {
     format: u32,
     /// Sha256 of the program.
     program: String,
-    /// The serialized compile options, which include the ids of the devices, as hexadecimal digits.
+    /// The serialized compile options in hexadecimal digits. They include the ids of the devices.
     options: String,
     target: Target,
 }
@@ -142,9 +142,9 @@ impl Target {
         }))
     }
 
-    /// Whether programs of this span are cached. Programs that span several GPU processes are not cached: the
-    /// compilers of all processes share the work of tuning, so a process that compiles a program would wait
-    /// for the processes that load the program.
+    /// Whether programs of this span are cached. Programs that span several GPU processes are not cached: all
+    /// processes must compile such a program, since their compilers divide the work of tuning among each
+    /// other. If one process loaded the program from the cache, the others would wait for its tuning results.
     pub(super) fn keeps(&self, span: Span) -> bool {
         let is_one_process = self.devices.iter().all(|device| device.local);
         let platform = self.platform.to_lowercase();

@@ -16,8 +16,8 @@ const LOADING: &str = "loading-";
 /// A marker older than this is ignored: the process may have been killed for another reason.
 const MAX_AGE: Duration = Duration::from_secs(24 * 3600);
 
-/// The marker of a load by this process. The file is removed when the marker is dropped, or when a signal
-/// ends the process.
+/// Marks an entry of the cache that this process is loading. The marker's file is removed when this value is
+/// dropped, or when a signal ends the process.
 #[derive(Debug)]
 pub(super) struct LoadMarker {
     /// This is the first field, so that the file is removed before the lock is released, as `is_left_over`

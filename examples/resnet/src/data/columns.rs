@@ -12,7 +12,8 @@ pub(super) const IMAGE: &str = "jpg;jpeg;png;webp;ppm";
 /// The field of the class.
 pub(super) const CLASS: &str = "cls";
 
-/// Networks of this size or larger are for photographs, which are cropped. Smaller networks use whole images.
+/// If the network takes images of at least this size, they are crops of photographs. A network for smaller
+/// images gets whole images.
 const PHOTOGRAPHS: u32 = 64;
 /// Maximum shift of a small image in pixels; the border is filled with black.
 const SHIFT: u32 = 4;

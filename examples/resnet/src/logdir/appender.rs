@@ -14,7 +14,7 @@ use std::time::Duration;
 /// Settings of an [`Appender`].
 #[derive(Debug, Clone, Copy)]
 pub struct AppenderSettings {
-    /// Interval between two writes of an object, and wait before a failed write is retried.
+    /// Time between two writes of an object, and between a failed write and its retry.
     pub interval: Duration,
     /// Size in bytes at which an object is full and the next object is begun. The size is limited because
     /// each write of an object writes the whole object again.

@@ -4,8 +4,8 @@ use super::appender::Records;
 use super::{Appender, LogDirError};
 use std::io::{self, Write};
 
-/// Writes to `W`, and copies each line to a log. Errors of the log are not errors of this writer; see
-/// [`finish`](Self::finish).
+/// Writes to `W`, and copies each line to a log. If the log cannot be written, only [`finish`](Self::finish)
+/// returns an error; writes to this writer succeed.
 #[derive(Debug)]
 pub struct LogCopy<W> {
     out: W,

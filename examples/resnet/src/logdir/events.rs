@@ -80,8 +80,8 @@ fn record(data: &[u8]) -> Vec<u8> {
     [&length[..], &masked(&length), data, &masked(data)].concat()
 }
 
-/// The masked CRC-32C of the TFRecord format. The mask is needed because the CRC of data that contains its
-/// own CRC is not well distributed.
+/// The masked CRC-32C of the TFRecord format. The format masks the CRC because a CRC is a poor checksum of
+/// data that already contains CRCs.
 fn masked(data: &[u8]) -> [u8; 4] {
     crc32c::crc32c(data).rotate_right(15).wrapping_add(0xa282_ead8).to_le_bytes()
 }

@@ -40,7 +40,7 @@ impl Sink {
         }
     }
 
-    /// Whether a write writes only the new bytes, and not the whole object again.
+    /// Whether this is a file. A flush appends new records to a file, but writes a whole object again.
     pub(super) fn is_file(&self) -> bool {
         matches!(self, Self::File(_))
     }

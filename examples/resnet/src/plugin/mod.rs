@@ -63,7 +63,7 @@ pub struct FoundPlugin {
 }
 
 impl FoundPlugin {
-    /// Loads the plugin, which runs its code.
+    /// Loads the plugin. Loading it runs code of the plugin.
     pub fn load(&self) -> Result<Plugin, PluginError> {
         let folder =
             self.path.parent().filter(|folder| cache_dir().is_ok_and(|cache| folder.starts_with(cache)));
@@ -255,7 +255,8 @@ fn python_cuda(python: impl Fn(&str) -> Option<String>, driver: Option<cuda::Dri
     })
 }
 
-/// The path of a file in the folder that a line of Python prints; `None` if the file does not exist.
+/// Runs `look_up`, a line of Python that prints a folder. Returns the path of the file `name` in this folder;
+/// `None` if the file does not exist.
 fn python_file(look_up: &str, name: &str) -> Option<PathBuf> {
     let folder = run_python(look_up)?;
     let path = Path::new(folder.trim()).join(name);

@@ -164,7 +164,7 @@ pub enum Refusal {
     /// A process of this rank has left the job, and a rank cannot join twice.
     #[error("a process of this rank has left the job already: start all processes again")]
     Left,
-    /// The key has another value than the value to store, and a value cannot be changed.
+    /// The key already has a value, which differs from the value to store. Values cannot be changed.
     #[error("the key has another value already")]
     Exists,
     /// A key, a value, or all keys and values together are too large.

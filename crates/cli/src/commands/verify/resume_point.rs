@@ -1,4 +1,4 @@
-//! Finds the position after damage at which reading an archive can resume.
+//! Finds where the reading of a damaged archive can resume.
 
 use crate::interrupt::Interrupt;
 use shardstream::index::ShardIndex;

@@ -62,10 +62,10 @@ const MAX_RESUMES: usize = 100;
 struct ShardReading<'a> {
     /// The object's version when it was looked up. Only this version is read.
     object: &'a ObjectVersion,
-    /// The index with which samples are compared. `None` without an index, and after damage if the numbers of
-    /// the later samples are not known.
+    /// The index with which samples are compared. `None` without an index, after a sample that differs from
+    /// the index, and after damage if the numbers of the later samples are not known.
     index: Option<&'a ShardIndex>,
-    /// The samples by their fields.
+    /// The samples, grouped by the sorted names of their fields.
     fields: BTreeMap<Vec<String>, FieldSet>,
     decoder: Decoder,
     /// Whether a sample could not be read.
@@ -331,9 +331,9 @@ impl ShardReport {
         }
     }
 
-    /// If there are findings, and the version of the shard is not the version in the index, puts a finding
-    /// about the version first. Without findings, the checksums have shown that the content is the indexed
-    /// one.
+    /// If there are findings, and the shard has another version than the index, inserts a finding about the
+    /// version before them. If there are no findings, all checksums match the index: the content is
+    /// unchanged, and a new version is no finding.
     fn add_other_version(&mut self, shard: Option<&ShardIndex>, url: &SecretUrl, object: &ObjectVersion) {
         let Some(shard) = shard.filter(|_| !self.findings.is_empty()) else { return };
         let indexed = shard.object_at(url.expose_secret());

@@ -5,8 +5,8 @@ use crate::report::tests::epoch;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 
-/// A checkpoint after one epoch of 2 steps for each of these validation accuracies, and then `steps` steps of
-/// the next epoch.
+/// The checkpoint of a training whose finished epochs had these validation accuracies and 2 steps each. The
+/// current epoch has run for `steps` steps.
 fn after(accuracies: &[f64], steps: u64) -> Checkpoint {
     let mut checkpoint = checkpoint(1);
     let epochs =
@@ -88,7 +88,8 @@ fn a_failed_deletion_is_logged() {
     let mut saved = place.clone().keep(2).write(checkpoint(3)).unwrap();
     assert_eq!(steps(&place), [2, 3]);
     assert!(!saved.to_string().contains('\n'));
-    // A directory cannot be deleted like a file, and listings contain no directories.
+    // A directory with the checkpoint's name cannot be deleted as a file. The test makes the listing itself,
+    // because the store does not list directories.
     let listing = Listing::new(&place.url, [&old, &saved.url].map(Into::into));
     fs::create_dir(&old).unwrap();
     saved.failed = place.delete(&listing.obsolete(3, 1, 1, None));
