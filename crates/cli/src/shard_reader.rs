@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// The pattern for an archive on stdin.
 pub(crate) const STDIN: &str = "-";
 
-/// A store, and the limits on shards that the user has set. Clones share the count of [`ShardReader::size`].
+/// A store, and the limits on shards that the user has set. Clones add to the same count of stdin's bytes.
 #[derive(Debug, Clone)]
 pub(crate) struct ShardReader {
     pub(crate) store: Store,

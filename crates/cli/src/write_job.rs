@@ -129,7 +129,7 @@ impl<S: SampleSource> WriteJob<S> {
     }
 }
 
-/// Adds the options that determine the shards to a plan.
+/// Adds to a plan the options that determine what the shards contain.
 fn planned(plan: SavedPlan, series: &Series, write_options: &WriteOptions) -> SavedPlan {
     write_options.shrink.planned(plan.option(NAMES, series.names()))
 }

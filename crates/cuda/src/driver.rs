@@ -263,8 +263,7 @@ pub(crate) struct Unrecorded {
     pub(crate) is_done: bool,
 }
 
-/// A CUDA event, made by [`Context::record`]. The event is done when the work that was in the stream when
-/// `record` was called has ended.
+/// A CUDA event, made by [`Context::record`]. It is done when all earlier work of the stream has ended.
 pub(crate) struct Event {
     context: Context,
     event: *mut c_void,
