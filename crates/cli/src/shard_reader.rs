@@ -53,8 +53,8 @@ impl ShardReader {
         Ok(ShardBytes::Object(self.store.open(url.expose_secret())?))
     }
 
-    /// The size of a shard after its samples were read, or 0 if it is not known. The rest of stdin is read
-    /// and counted.
+    /// The size of a shard in bytes, or 0 if it is not known. For stdin, the samples must have been read
+    /// before: this function reads the rest of stdin, and returns the number of all bytes read.
     ///
     /// # Errors
     /// The errors of [`Store::stat`], and the errors of reading stdin.

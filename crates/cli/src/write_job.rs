@@ -146,7 +146,7 @@ pub(crate) struct WrittenSeries {
 }
 
 impl WrittenSeries {
-    /// Publishes the new shards, in place of an older series with `--force`.
+    /// Publishes the new shards. With `--force`, they replace an older series.
     pub(crate) fn publish(self, context: &Context) -> std::result::Result<Outcome, Failure> {
         let WrittenSeries { series, plan, staged, mut shards, pictures } = self;
         if let Some((_directory, staged)) = &staged {

@@ -308,8 +308,9 @@ fn check_kill_and_resume(emulator: &Emulator) {
         let part = said.trim_end().split("; ").find(|part| part.ends_with(what));
         part.map_or(0, |part| part.split(' ').next().unwrap().parse::<usize>().unwrap())
     };
-    // The checksum of each shard was saved before the shard appeared, so no shard is written again. Each of
-    // the two threads may have had an upload that the server completed only after `cp` had listed the shards.
+    // The checksum of each shard was saved before the shard appeared, so no shard is written again. When the
+    // run was killed, each of its two threads may have been uploading a shard. The server may have completed
+    // these two uploads after `cp` had listed the shards.
     assert!((killed.len()..=killed.len() + 2).contains(&count("already there")), "{said}");
     assert_eq!(count("written again"), 0, "{said}");
     succeed(dir.path(), &[emulator], &["cp", &objects, "back/"]);

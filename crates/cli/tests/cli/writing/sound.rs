@@ -95,7 +95,8 @@ fn lists_without_such_samples_and_invalid_lists() {
     failure(dir.path(), &["reshard", "data", "--without", "list", "--only", "list", "--to", "d/%d.tar"], 2);
 }
 
-/// An archive of 30 samples: 3 is a link, 7 has two members with the same name, and 9 is a sparse file.
+/// An archive of 30 samples. Sample 3 has a link as its `txt`, sample 7 has two members with the same name,
+/// and sample 9 has a sparse file as its `txt`.
 fn damaged() -> Vec<u8> {
     let mut archive = tar::Builder::new(Vec::new());
     let mut add = |name: &str, kind: tar::EntryType, content: &[u8]| {
