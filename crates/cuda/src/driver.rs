@@ -2,8 +2,7 @@
 //! can be used from any thread.
 //!
 //! A call that needs a context pushes the device's primary context on the thread's stack of contexts, and
-//! pops it afterwards. So after the call, the context that another user of CUDA has made current on the
-//! thread is current again.
+//! pops it afterwards. So the thread's current context, which may be another library's, does not change.
 
 use crate::error::CudaError;
 use libloading::Library;
