@@ -154,7 +154,8 @@ fn shards_are_written_to_s3() {
     check_writes(&emulator);
 }
 
-/// Writes shards to the bucket, resumes, and compares them with shards written to the disk.
+/// Writes a series to the bucket, and resumes the run. Then compares the shards in the bucket with the shards
+/// that the same command writes to the disk.
 fn check_writes(emulator: &Emulator) {
     let dir = demo();
     let to = |place: &str| format!("{place}/x-%03d.tar");

@@ -173,7 +173,7 @@ fn keys_are_the_paths_of_files() {
     assert!(!dir.path().join("new").exists());
 }
 
-/// A file that cannot be read now may still be valid.
+/// A file that cannot be read may be undamaged, so `--skip-bad` does not leave it out.
 #[test]
 #[cfg(unix)]
 fn files_that_cannot_be_read_are_errors_despite_skip_bad() {
