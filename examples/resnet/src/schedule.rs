@@ -52,7 +52,7 @@ impl Schedule {
 }
 
 impl Decay {
-    /// The factor of the rate, 0 to 1.
+    /// The factor by which the decay multiplies the peak rate, 0 to 1.
     fn at(&self, epoch: f64, epochs: f64) -> f64 {
         let epoch = epoch.clamp(0.0, epochs);
         match self {

@@ -20,7 +20,7 @@ const SPAWNED: &str = "RESNET_SPAWNED";
 /// First of the ports through which the processes of a TPU host connect.
 const TPU_PORT: usize = 8476;
 
-/// The variable with the directory in which spawned processes write notes for each other.
+/// The environment variable that names the directory in which spawned processes write notes for each other.
 const SHARED_DIR: &str = "RESNET_SHARED_DIR";
 
 /// The byte that the parent writes to a process's standard input as a request to stop.

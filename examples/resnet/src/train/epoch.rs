@@ -178,7 +178,7 @@ impl Training<'_> {
         Hyper { rate, weight_decay, label_smoothing, momentum }
     }
 
-    /// Writes a line of the log and points of the curves, after a step whose result has been read.
+    /// Writes a log line and adds a point to each curve, after a step whose result has been read.
     fn log_step(&mut self, pass: &mut EpochRun, hyper: Hyper, readiness: f64) -> Result<()> {
         let recent = std::mem::take(&mut pass.running.since_log);
         pass.running.logged.merge(&recent);

@@ -56,7 +56,7 @@ fn a_training_starts_from_the_weights_of_another() {
     assert!(first.contains(&format!(" -> {weights}")), "{first}");
     let written = std::fs::read(&weights).unwrap();
 
-    // A finished training writes the weights of its checkpoint.
+    // A run that resumes the finished training writes the checkpoint's weights to the file again.
     std::fs::remove_file(&weights).unwrap();
     let again = log(&mut program(&training));
     assert!(again.contains("all 4 epochs are done") && again.contains(&weights), "{again}");
