@@ -82,8 +82,7 @@ impl Stop {
         self.gate().requested
     }
 
-    /// Sets whether there is nothing yet that a checkpoint could save. A request then ends the process at
-    /// once.
+    /// Sets whether there is nothing to save in a checkpoint yet. A request then ends the process at once.
     pub fn set_idle(&self, idle: bool) {
         self.gate().idle = idle;
     }
@@ -239,7 +238,7 @@ fn write(notes: &RankNotes, number: StepCount) {
     for attempt in 1.. {
         match notes.write(number.word(), number.started) {
             Ok(()) => return,
-            // Most likely the other ranks have finished too, so that no rank waits for this count.
+            // Most likely the other ranks have finished too, so no rank waits for this count.
             Err(_) if !number.is_request && attempt == 3 => return,
             Err(e) if attempt == 1 => {
                 let _ = writeln!(

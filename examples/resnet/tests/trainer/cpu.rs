@@ -135,7 +135,7 @@ fn weights_decay_and_biases_do_not() {
     for (i, buffer) in buffers.iter().enumerate() {
         let is_kernel = buffer.shape.len() > 1;
         if !(is_kernel && buffer.name.starts_with("params.")) {
-            // Weight decay only changes kernels, which are compared below, and the momentum of kernels.
+            // Weight decay changes only the kernels and their momentum. The kernels are compared below.
             assert!(is_kernel || plain[i] == decayed[i], "{}", buffer.name);
             continue;
         }

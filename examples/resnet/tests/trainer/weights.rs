@@ -119,7 +119,7 @@ fn weights_are_written_to_a_bucket_and_read_from_it() {
     );
 }
 
-/// The Python interpreter in the variable `name`.
+/// The Python interpreter to which the environment variable `SHARDSTREAM_TEST_name` is set.
 fn python(name: &str) -> PathBuf {
     let variable = format!("SHARDSTREAM_TEST_{name}");
     std::env::var_os(&variable).unwrap_or_else(|| panic!("{variable} must name a Python")).into()
@@ -222,7 +222,8 @@ impl Comparison {
         std::fs::write(self.path("weights"), encode(&self.manifest, &state).unwrap()).unwrap();
     }
 
-    /// Reads the safetensors file into a second state, and appends it to the file of the exported state.
+    /// Reads the safetensors file into a second state, and appends that state to the file of the exported
+    /// state.
     fn import(&self) {
         let mut state = state(&self.manifest);
         let initial = Initial::read(self.path("weights").to_str().unwrap(), &self.manifest).unwrap();
