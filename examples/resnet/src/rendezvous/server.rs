@@ -34,7 +34,7 @@ struct SharedStore {
 #[derive(Debug, Default)]
 struct StoreState {
     values: BTreeMap<Vec<u8>, Vec<u8>>,
-    /// Size of all keys and values in bytes.
+    /// Total size of all keys and values, in bytes.
     stored: usize,
     ranks: Vec<Rank>,
     /// Whether all ranks have been in the job at the same time.

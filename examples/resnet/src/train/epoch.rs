@@ -258,8 +258,9 @@ impl Training<'_> {
     }
 }
 
-/// The expected number of steps of the next epoch: `known`, the number of steps in the data, otherwise the
-/// number of steps of the last epoch, but at most `limit` (0: no limit). `None` if nothing is known.
+/// The expected number of steps of the next epoch, at most `limit` (0: no limit). `known` is the number of
+/// steps in the data. If it is `None`, the next epoch is expected to have as many steps as the last epoch.
+/// `None` if there is no last epoch and no limit either.
 fn expected_steps(limit: u64, known: Option<u64>, last: Option<&Epoch>) -> Option<u64> {
     let steps = known.or(last.map(|epoch| epoch.steps));
     if limit == 0 {

@@ -43,7 +43,7 @@ impl Start {
         Ok(())
     }
 
-    /// The batches of the first epoch, whose number is `epoch`.
+    /// The batches of the epoch with which the training starts or resumes. `epoch` is its number.
     fn batches(&mut self, source: &dyn Source, epoch: u64) -> Result<HostBatches> {
         match (self.batches.take(), self.data.take()) {
             (Some(batches), _) => Ok(batches),
