@@ -171,7 +171,7 @@ impl Tally {
     }
 }
 
-/// A stopwatch that can start with a time that was measured before.
+/// A stopwatch that adds its time to a time that was measured before.
 #[derive(Debug, Clone, Copy)]
 pub struct Clock {
     before: Duration,

@@ -151,6 +151,6 @@ impl Destination {
     }
 }
 
-/// Waits before the retries of a failed write. The weights are the result of the training, so a short outage
-/// must not lose them.
+/// How long to wait before each retry of a failed write. The weights are the result of the training, so a
+/// short outage must not lose them.
 pub const RETRIES: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(3), Duration::from_secs(10)];
