@@ -1,4 +1,4 @@
-//! Writes samples to a series of shards. The number of samples and the size of a shard are limited.
+//! Writes samples to a series of shards. Each shard has at most 1,000 samples and a maximum size in bytes.
 //!
 //! ```text
 //! cargo run --example write_shards -- 'out/train-%06d.tar'

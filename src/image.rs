@@ -2,9 +2,9 @@
 //!
 //! [`Image::decode`] reads JPEG, PNG, WebP and PNM, and with the feature `image-formats` BMP, GIF, TIFF and
 //! QOI. It detects the format from the content. Modes and conversions are the same as in Python's
-//! `webdataset` (that is, in Pillow): colour is converted to grey by the weights of ITU-R 601, an alpha
-//! channel is dropped without blending, and a missing one is added as opaque, the EXIF orientation is not
-//! applied, and an animation is decoded to its first frame. There are two differences. Pillow applies the
+//! `webdataset`, which uses Pillow. Colour is converted to grey by the weights of ITU-R 601. An alpha channel
+//! is dropped without blending. A missing alpha channel is added as opaque. The EXIF orientation is not
+//! applied. An animation is decoded to its first frame. There are two differences. Pillow applies the
 //! orientation tag of a TIFF; this crate ignores that tag, as it ignores the EXIF orientation. Pillow fills a
 //! GIF whose first frame does not cover its canvas; here such a GIF is an error.
 //!

@@ -14,7 +14,8 @@ pub(crate) const DEFAULT_LIMIT: u64 = 512 << 20;
 const SMALL: u64 = 256 << 20;
 /// The memory limit grows by this number for each stored (possibly compressed) byte of the document.
 const PER_BYTE: u64 = 64;
-/// The estimate is at most this number of bytes for each byte of text, so a short text needs no estimate.
+/// The estimated memory of a document is at most this number of bytes for each byte of its text. If even this
+/// bound is within the limit, the text is not scanned.
 const MOST_PER_BYTE: u64 = 256;
 
 /// The types that a document is parsed into.
@@ -22,7 +23,7 @@ const MOST_PER_BYTE: u64 = 256;
 pub(crate) enum ParsedAs {
     /// `serde_json::Value`, or a type that the caller defines.
     Values,
-    /// A type of this crate, which has lists of numbers and texts under known keys.
+    /// A type of this crate: lists of numbers and texts under known keys.
     Lists,
 }
 

@@ -15,7 +15,7 @@
 //! | batches for a device | [`collate`], [`tensor`] | samples written into slots of aligned memory |
 //! | threads | [`loader`] | reads and decodes ahead of the trainer |
 //! | mixtures as documents | `mixture` (feature `mixture`) | datasets, weights and their schedule in TOML |
-//! | batches on devices | [`feed`] | uploads ahead of the step, and the share that was ready in time |
+//! | batches on devices | [`feed`] | uploads batches before their step, counts those ready in time |
 //! | stop and resume | [`mod@state`] | the progress of a job, on any number of ranks |
 //! | writing | [`mod@write`] | shards that read back unchanged |
 //! | the pages of the documentation | [`guide`] | how to use all of this |

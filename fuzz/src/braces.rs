@@ -1,4 +1,4 @@
-//! Expanding any text as a brace pattern or a wildcard does not panic and returns at most the limit of names.
+//! Expanding any text as a brace pattern or a wildcard does not panic, and returns at most `LIMIT` names.
 
 use shardstream::ErrorKind;
 use shardstream::shards::{braces, glob};

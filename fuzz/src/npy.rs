@@ -1,5 +1,5 @@
-//! Decoding any bytes as npy returns an array or an error; an array is equal after it was written and read
-//! again.
+//! Decoding any bytes as npy returns an array or an error. If a decoded array is written and read again, the
+//! result is equal to it.
 
 use bytes::Bytes;
 use shardstream::codec::Array;

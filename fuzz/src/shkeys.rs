@@ -25,7 +25,7 @@ fn document(bytes: &[u8]) -> Option<Vec<u8>> {
         let head = [(content.len() as u32).to_le_bytes(), crc32c::crc32c(content).to_le_bytes()];
         [&head.concat(), content].concat()
     };
-    // One shard, named `a`, with `keys` samples. The index stores twice the number, seven bits in a byte.
+    // One shard, named `a`, with `keys` samples. The index stores `2 * keys`, seven bits per byte.
     let samples = [keys << 1 | 0x80, keys >> 6];
     let shards =
         [b"\x89SHIDX\r\n\x01", &frame(&[1])[..], &frame(&[&[0, 0, 0, 1, b'a'], &samples[..]].concat())];

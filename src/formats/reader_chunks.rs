@@ -28,8 +28,8 @@ const CHUNK: usize = 256 << 10;
 #[must_use = "nothing is read unless it is iterated"]
 pub struct ReaderChunks<R> {
     reader: Option<R>,
-    /// Bytes are read into this buffer and then copied into a chunk of exactly their number, so that the
-    /// chunk of a short read takes little memory.
+    /// Bytes are read into this buffer. A chunk is a copy of only the bytes that were read, so that the chunk
+    /// of a short read takes little memory.
     buffer: Vec<u8>,
 }
 

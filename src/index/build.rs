@@ -162,8 +162,9 @@ impl IndexBuilder {
     ///
     /// The [position](crate::Sample::position) of a selected sample is still its number in the archive.
     ///
-    /// If the predicate returns an [error](crate::PredicateResult) or panics, the build fails with the shard
-    /// and the key. (To leave out samples that cannot be read, return `Ok(false)` for them.)
+    /// If the predicate returns an [error](crate::PredicateResult) or panics, the build fails with an error
+    /// that names the shard and the key. (To leave out samples that cannot be read, return `Ok(false)` for
+    /// them.)
     ///
     /// ```
     /// use shardstream::prelude::*;

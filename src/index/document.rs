@@ -259,8 +259,7 @@ impl Index {
         write().map_err(|error: Error| error.in_shard(url))
     }
 
-    /// The same index with the URLs of shards as they are in a document at `url`: relative, and without
-    /// secrets.
+    /// The same index with the URLs of shards that a document at `url` stores: relative URLs without secrets.
     pub(super) fn named_in(&self, url: &str) -> Result<Self> {
         let named = |shard: &ShardIndex| shard.at(relative(directory(url), &without_secrets(shard.url())));
         self.iter().map(named).collect::<Index>().consistent()

@@ -7,7 +7,8 @@
 //!                           of bits that choose a block (1), the length of a sample's number (1), the
 //!                           CRC-32C of `blocks` (4), and that of everything before it (4)
 //! shards                    the shards as a compact index, without layouts
-//! blocks                    for each block the number of entries up to its end (8), and their CRC-32C (4)
+//! blocks                    for each block the number of entries in it and in all blocks before it (8),
+//!                           and the CRC-32C of its own entries (4)
 //! entries                   for each key its hash (8), and the number of its sample in all shards
 //! ```
 //!
@@ -38,7 +39,7 @@ const KEYS_PER_BLOCK: usize = 512;
 /// When the whole table is read, requests have up to this many bytes.
 const RUN: u64 = 4 << 20;
 
-/// The table, without the shards.
+/// The blocks and entries of a key index, without its list of shards.
 pub(super) struct KeyTable {
     layout: TableLayout,
     blocks: Vec<KeyBlock>,
@@ -284,7 +285,7 @@ impl KeyTable {
         }
     }
 
-    /// The sample numbers of each two adjacent entries that have the same hash.
+    /// The sample numbers of each pair of adjacent entries with the same hash.
     pub(super) fn repeated(&self) -> Result<Vec<(u64, u64)>> {
         let entries = self.entries(0..self.layout.keys)?;
         let next = self.layout.read_entries(&entries).skip(1);

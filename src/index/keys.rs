@@ -227,9 +227,9 @@ impl KeyIndex {
         Ok(numbers)
     }
 
-    /// Returns the numbers that samples of one shard have in another index. `shard` is the shard's entry in
-    /// that index. `by_shard`, the result of [`numbers_between`](Self::numbers_between), has the samples'
-    /// numbers in this key index. The result is sorted.
+    /// Converts the numbers of one shard's samples from this key index to another index. `by_shard` is the
+    /// result of [`numbers_between`](Self::numbers_between), and `shard` is the shard's entry in the other
+    /// index. The returned numbers are sorted.
     pub(super) fn numbers_in(&self, shard: &ShardIndex, by_shard: &[Vec<u64>]) -> Result<Vec<u64>> {
         let at = self.index().find(shard.url());
         let known_and_numbers = at.and_then(|at| Some((self.index().at(at)?, by_shard.get(at)?)));
@@ -393,7 +393,7 @@ mod tests {
         let copy = dir.path().join("copy.shkeys");
         stored.save(&store, copy.to_str().unwrap()).unwrap();
         assert_eq!(fs::read(&copy).unwrap(), fs::read(&path).unwrap());
-        // The file has changed since it was opened: another size, or the same size and a flipped bit.
+        // A bit of the opened file flips; the file keeps its size.
         let mut bytes = fs::read(&path).unwrap();
         let last = bytes.len() - 4;
         bytes[last] ^= 1;

@@ -62,10 +62,10 @@
 //! [`ErrorKind::Stale`](crate::ErrorKind::Stale). A copy of a shard in another place has another version, so
 //! only its size is compared.
 //!
-//! If shards and their index were copied together, the versions of the copies may differ (files copied
-//! without their modification times, another bucket). If the index has checksums, such shards are accepted,
-//! and each sample is compared with its checksum. Otherwise, build the index again or call
-//! [`Index::without_versions`].
+//! If shards and their index were copied together, the versions of the copies may differ from those in the
+//! index: files may be copied without their modification times, and another bucket assigns its own versions.
+//! If the index has checksums, such shards are accepted, and each sample is compared with its checksum.
+//! Otherwise, build the index again or call [`Index::without_versions`].
 
 mod assembly;
 mod auto;
@@ -118,7 +118,7 @@ struct IndexedShards {
     /// A table from URLs to shards. If several entries have the same URL, it returns the last of them. Built
     /// on first use.
     by_url: OnceLock<ShardLookup>,
-    /// A table from file names, the last parts of URLs, to shards. A name that several shards have is
+    /// A table from file names (the last parts of URLs) to shards. A name that several shards have is
     /// ambiguous. Built on first use.
     by_name: OnceLock<ShardLookup>,
     /// A table from normalized URLs to shards. If several entries have the same normalized URL, it returns
@@ -161,8 +161,8 @@ impl Index {
     ///
     /// 1. by its URL as it was indexed;
     /// 2. by its URL without the query of a signed URL;
-    /// 3. by its file name, the last part of the URL, if only one shard of the index has that name, so that
-    ///    the index of a dataset can be used for a copy in another place;
+    /// 3. by its file name (the last part of the URL), if only one shard of the index has that name. So the
+    ///    index of a dataset can be used for a copy in another place;
     /// 4. by another spelling of its URL, if several shards have the same file name.
     ///
     /// This function does not check that the object is a copy of the indexed shard: compare

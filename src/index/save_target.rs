@@ -40,7 +40,7 @@ impl SaveTarget {
         };
         match write() {
             // If many ranks start at the same time, they write the probe object more often than some stores
-            // allow. This error does not mean that the document cannot be written.
+            // allow. The resulting `Busy` does not mean that the document cannot be written.
             Err(error) if matches!(error.kind(), ErrorKind::Busy { .. }) => Ok(()),
             // If objects may be created but neither replaced nor deleted, the probe object of an earlier
             // check still exists.

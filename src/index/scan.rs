@@ -1,9 +1,9 @@
 //! Indexes one tar shard. Only the bytes that are needed for the index are fetched.
 //!
-//! A shard is read in windows of one request each. If the bodies of members are small, receiving them takes
-//! less time than skipping them. Windows are then adjacent, and each window is twice as large as the previous
-//! one, up to the size of the largest request. If a body ends far after the end of its window, the next
-//! window is small and begins at the end of the body.
+//! A shard is read in windows of one request each. A window begins at the next byte that is needed. If the
+//! bodies of members are small, receiving them takes less time than skipping them. Each window is then twice
+//! as large as the previous one, up to `MAX_WINDOW`. If a body ends far after the end of its window, the next
+//! window is small.
 
 use super::sample_filter::SampleFilter;
 use super::selection::SelectionBuilder;
@@ -14,11 +14,11 @@ use crate::tar::{Limits, Outline, Parsed, SampleParser};
 use bytes::Bytes;
 use std::collections::VecDeque;
 
-/// Size in bytes of the first window, and of the first window after a skipped body.
+/// Size in bytes of the first window, and of each window that follows a large body: see `MIN_GAP`.
 const MIN_WINDOW: u64 = 64 << 10;
 /// Size in bytes of the largest window: as large as the smallest requests that a [`Store`] sends by default.
 const MAX_WINDOW: u64 = 8 << 20;
-/// A body that ends more than this number of bytes after the end of its window is skipped with a new request.
+/// If a body ends more than this number of bytes after the end of its window, the next window is small.
 /// Receiving this many bytes takes about as long as a new request.
 const MIN_GAP: u64 = 1 << 20;
 
@@ -148,7 +148,7 @@ impl LostSamples {
     }
 
     /// Called before the sample with this number is added to the layout. Adds the damaged samples before it
-    /// to the layout. Adds the damaged samples and the sample itself to the selection.
+    /// to the layout. In the selection, these damaged samples are not selected, and the sample itself is.
     pub(super) fn before(&mut self, number: u64, layout: &mut LayoutBuilder) {
         let Some(selection) = &mut self.selection else { return };
         while layout.samples() < number {
@@ -158,8 +158,8 @@ impl LostSamples {
         selection.push(true);
     }
 
-    /// Called at the end. If samples were left out, adds a sample without members, so that the range of the
-    /// last undamaged sample ends where the sample ends, and not at the end of the shard.
+    /// Called at the end. If samples were left out, adds a sample without members after the last undamaged
+    /// sample. Without this addition, the range of that sample would reach to the end of the shard.
     pub(super) fn at_end(&mut self, layout: &mut LayoutBuilder) {
         if let Some(selection) = self.selection.as_mut().filter(|_| self.any) {
             layout.push_lost();
@@ -177,7 +177,8 @@ struct Parsers<'a> {
     parser: Option<SampleParser>,
     /// Notes of the samples that the parser has returned but the outline has not returned yet.
     notes: VecDeque<SampleNote>,
-    /// The error of the filter, or of the parser. The outline returns the same error as the parser.
+    /// The error of the filter or of the parser. `note` returns it after the last note. If the parser fails,
+    /// the outline returns the same error.
     fault: Option<Error>,
 }
 
@@ -328,7 +329,7 @@ impl<'a> Windows<'a> {
             self.object = Some(now);
             return Ok(true);
         };
-        // Without a strong version, all bytes come from one response.
+        // An object without a strong version is read in one response: there are no windows to compare.
         match !before.is_strong() || before.compare(&now).is_same() {
             true => Ok(true),
             false => Err(before.changed_to(&now).in_shard(self.url)),

@@ -107,8 +107,8 @@ fn check_bytes(sample: &Sample) -> Result<()> {
     Err(sample.locate(ErrorKind::Unsupported(what).into()))
 }
 
-/// Whether a place begins at or after `end`, the end of the previous sample, and lists the sample's fields in
-/// their order with their sizes.
+/// Whether a place fits the sample. It begins at or after `end`, where the previous sample ends. It has the
+/// sample's fields, in the same order and of the same sizes.
 fn fits(place: &SamplePlace, sample: &Sample, end: u64) -> bool {
     let mut at = place.offset;
     let mut is_in_order = place.offset >= end && place.fields.len() == sample.len();

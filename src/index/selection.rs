@@ -32,7 +32,7 @@ struct SelectionRun {
 
 impl Selection {
     /// Selects some of the samples that `of` has selected or, if `of` is `None`, some of an archive's
-    /// `stored` samples. In the ascending `ranges`, number 0 is the first of the samples to select from.
+    /// `stored` samples. `ranges` is ascending, and counts only the samples to select from.
     pub(super) fn narrowed(
         name: Arc<str>,
         of: Option<&Selection>,
@@ -91,9 +91,9 @@ impl Selection {
 
     /// The range of stored numbers from the first to the last of these selected samples.
     ///
-    /// The span of an empty range is empty, and begins at the stored number of the sample `samples.start`. If
-    /// `samples` begins or ends `n` numbers beyond the last selected sample, the span does so `n` numbers
-    /// beyond the end of the archive.
+    /// The span of an empty range is empty, and begins at the stored number of the sample `samples.start`. A
+    /// bound of `samples` may exceed the number of selected samples by some `n`. The same bound of the span
+    /// then exceeds the number of stored samples by `n`.
     pub(super) fn span(&self, samples: &Range<u64>) -> Range<u64> {
         let beyond = |sample: u64| self.stored.saturating_add(sample - self.selected.min(sample));
         let start = self.position_of(samples.start).unwrap_or_else(|| beyond(samples.start));
@@ -181,8 +181,8 @@ impl SelectionBuilder {
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct SelectionDocument {
     pub(super) name: Arc<str>,
-    /// The archive's samples, divided into runs that are alternately not selected and selected: the length of
-    /// each run.
+    /// The samples of the archive form runs that are alternately not selected and selected. These are the
+    /// lengths of the runs.
     pub(super) runs: Vec<u64>,
 }
 
@@ -239,7 +239,7 @@ mod tests {
             for number in 0..count + 2 {
                 prop_assert_eq!(selection.position_of(number), stored.get(number as usize).copied());
             }
-            // Each bit of `far` says whether a gap is far.
+            // For each gap, one bit of `far` decides whether `pieces` splits there.
             let is_far = |gap: Range<u64>| far >> (gap.start % 64) & 1 == 1;
             for start in 0..count {
                 for end in start + 1..=count {

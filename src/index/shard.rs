@@ -233,10 +233,10 @@ impl ShardIndex {
         }
     }
 
-    /// Compares the object that is now at `url` with the indexed object. The sizes are compared, and the
-    /// versions if `url` is the indexed URL, in any spelling and with any signature. (A copy under another
-    /// URL has another version.) The object is refused if [`compare`](ObjectVersion::compare) shows that it
-    /// is different.
+    /// Compares the object that is now at `url` with the indexed object. The sizes are compared. The versions
+    /// are compared only if `url` is the indexed URL, in any spelling and with any signature: a copy under
+    /// another URL has another version. The object is refused if [`compare`](ObjectVersion::compare) shows
+    /// that it is different.
     ///
     /// If the index has [checksums](super::IndexBuilder::checksums), an object of the same size is accepted
     /// with any version, because each sample is compared with its checksum when it is read. So an index with
@@ -276,8 +276,8 @@ impl ShardIndex {
         ObjectVersion::new(self.bytes, self.version())
     }
 
-    /// The range of stored numbers from the first to the last of these samples. All samples of this range are
-    /// read.
+    /// The range of numbers in the archive from the first to the last of these samples. All samples of this
+    /// range are read, even if they are not selected.
     pub(crate) fn span(&self, samples: &Range<u64>) -> Range<u64> {
         self.selection.as_deref().map_or_else(|| samples.clone(), |selection| selection.span(samples))
     }

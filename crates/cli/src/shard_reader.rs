@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// The pattern for an archive on stdin.
 pub(crate) const STDIN: &str = "-";
 
-/// A store, and the limits on shards that the user has set. Clones share the count of [`ShardReader::size`].
+/// A store, and the limits on shards that the user has set. Clones add to the same count of stdin's bytes.
 #[derive(Debug, Clone)]
 pub(crate) struct ShardReader {
     pub(crate) store: Store,
@@ -53,8 +53,8 @@ impl ShardReader {
         Ok(ShardBytes::Object(self.store.open(url.expose_secret())?))
     }
 
-    /// The size of a shard after its samples were read, or 0 if it is not known. The rest of stdin is read
-    /// and counted.
+    /// The size of a shard in bytes, or 0 if it is not known. For stdin, the samples must have been read
+    /// before: this function reads the rest of stdin, and returns the number of all bytes read.
     ///
     /// # Errors
     /// The errors of [`Store::stat`], and the errors of reading stdin.

@@ -6,9 +6,10 @@ use crate::text;
 /// The value of `--skip-bad[=COUNT]`: `None` without the option, and `Some(None)` for the default limit.
 pub(crate) type SkipBad = Option<Option<u64>>;
 
-/// Checks that no more samples are bad than COUNT allows: `bad` of `samples` samples are.
+/// Fails if more samples are bad than `--skip-bad` allows. `samples` is the number of all samples, good and
+/// bad.
 ///
-/// The default limit is a thousandth of the samples, as in a training, but at least ten. If more samples are
+/// The default limit is a thousandth of the samples, as in training, but at least ten. If more samples are
 /// bad, the cause is more likely a wrong option or a broken disk than damaged samples.
 pub(crate) fn check_skipped(bad: u64, samples: u64, skip_bad: SkipBad) -> Result<(), Failure> {
     let limit = skip_bad.flatten().unwrap_or_else(|| (samples / 1000).max(10));

@@ -73,7 +73,7 @@ pub(crate) fn printable_lines(text: &str) -> String {
     text.split('\n').map(printable).collect::<Vec<_>>().join("\n")
 }
 
-/// Escapes the control characters that JSON allows in strings without escapes.
+/// Escapes the control characters that JSON allows unescaped in strings.
 pub(crate) fn printable_json(text: &str) -> Cow<'_, str> {
     let is_raw =
         |character: char| character.is_control() && !character.is_ascii_control() || character == '\u{7f}';

@@ -37,7 +37,7 @@ struct Watch {
     interval: Duration,
     /// Number of bytes received and sent at the last check.
     bytes: u64,
-    /// The last time at which `bytes` changed, or at which there was no request.
+    /// When the current wait began: at the last check at which `bytes` had changed or no request was running.
     since: Instant,
     /// The time of the last line.
     last_line: Instant,

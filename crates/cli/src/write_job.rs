@@ -67,7 +67,7 @@ impl<S: SampleSource> WriteJob<S> {
         let plan = planned(plan, &series, write_options);
         let shrinker = write_options.shrink.shrinker()?.map(Arc::new);
         let is_replaced = existing == ExistingShards::Remove;
-        // This also frees the space of partial files that killed runs have left.
+        // Before anything is written, frees the disk space that partial files of killed runs take.
         series.remove_partial();
         let is_staged = is_replaced && series.local_directory()?.is_some();
         let plan = match is_replaced {
@@ -129,7 +129,7 @@ impl<S: SampleSource> WriteJob<S> {
     }
 }
 
-/// Adds the options that determine the shards to a plan.
+/// Adds to a plan the options that determine what the shards contain.
 fn planned(plan: SavedPlan, series: &Series, write_options: &WriteOptions) -> SavedPlan {
     write_options.shrink.planned(plan.option(NAMES, series.names()))
 }
@@ -146,7 +146,7 @@ pub(crate) struct WrittenSeries {
 }
 
 impl WrittenSeries {
-    /// Publishes the new shards, in place of an older series with `--force`.
+    /// Publishes the new shards. With `--force`, they replace an older series.
     pub(crate) fn publish(self, context: &Context) -> std::result::Result<Outcome, Failure> {
         let WrittenSeries { series, plan, staged, mut shards, pictures } = self;
         if let Some((_directory, staged)) = &staged {
@@ -166,10 +166,10 @@ impl WrittenSeries {
     }
 }
 
-/// Records the checksums of shards in the saved plan, each checksum before its shard appears.
+/// Records the checksums of shards in the saved plan. A shard's checksum is saved before the shard appears.
 ///
-/// After a kill, a resumed run recognises by these checksums the shards that the killed run has written. The
-/// resumed run writes only the other shards again.
+/// If a run is killed, the resumed run compares the existing shards with these checksums. It keeps the shards
+/// that match, and writes the others again.
 struct ShardChecksums {
     series: Series,
     store: Store,
@@ -243,7 +243,7 @@ fn as_error(failure: Failure) -> shardstream::Error {
     }
 }
 
-/// The error for a shard that another run has written since this run looked it up.
+/// The error if another run wrote a shard after this run had checked whether the shard exists.
 fn overtaken(error: &shardstream::Error) -> shardstream::Error {
     let what = if is_taken(error) { "the shard exists already".into() } else { error.kind().to_string() };
     other_error(format!(

@@ -28,7 +28,7 @@ const PIXELS: usize = 224 * 224 * 3;
 const BATCHES: usize = 4;
 const COPIES: usize = 40;
 const ROUNDS: usize = 3;
-/// Number of batches that are copied ahead.
+/// Maximum number of copies in flight, after which the loop waits for the oldest copy.
 const AHEAD: usize = 2;
 /// Shards of raw pixels.
 const SHARDS: usize = 16;

@@ -22,7 +22,7 @@ const AHEAD: usize = 2;
 /// A batch of pictures on the device.
 struct OnDevice {
     pixels: CudaSlice<u8>,
-    /// The batch in host memory, while the device reads it.
+    /// The batch in host memory, kept until the device has read it.
     source: InFlight<TensorBatch>,
 }
 

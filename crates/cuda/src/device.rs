@@ -39,7 +39,7 @@ impl CudaDevice {
     /// functions and do the same work. Loading the library runs its code.
     #[allow(unsafe_code, reason = "only the caller knows what the library is")]
     pub unsafe fn open_with(library: impl AsRef<Path>, ordinal: usize) -> Result<Self, CudaError> {
-        // SAFETY: the caller makes the promise that `Context::open_with` asks for.
+        // SAFETY: the caller guarantees that the library is as `Context::open_with` requires.
         let context = unsafe { Context::open_with(library.as_ref(), ordinal) }?;
         Ok(CudaDevice { context, ordinal })
     }

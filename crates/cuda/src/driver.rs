@@ -2,8 +2,7 @@
 //! can be used from any thread.
 //!
 //! A call that needs a context pushes the device's primary context on the thread's stack of contexts, and
-//! pops it afterwards. So after the call, the context that another user of CUDA has made current on the
-//! thread is current again.
+//! pops it afterwards. So the thread's current context, which may be another library's, does not change.
 
 use crate::error::CudaError;
 use libloading::Library;
@@ -263,8 +262,7 @@ pub(crate) struct Unrecorded {
     pub(crate) is_done: bool,
 }
 
-/// A CUDA event, made by [`Context::record`]. The event is done when the work that was in the stream when
-/// `record` was called has ended.
+/// A CUDA event, made by [`Context::record`]. It is done when all earlier work of the stream has ended.
 pub(crate) struct Event {
     context: Context,
     event: *mut c_void,

@@ -6,7 +6,7 @@ use crate::error::CudaError;
 use std::ffi::c_void;
 use std::fmt;
 
-/// Keeps a batch, or another value, until a stream's copies from its memory have ended.
+/// Keeps a batch, or another value, until all copies that a stream makes from the value's memory have ended.
 ///
 /// A call that copies from pinned memory returns before the device has read the memory. If the batch were
 /// dropped at that moment, the loader would write the next batch into the same memory, and the device would
@@ -33,7 +33,7 @@ impl CudaDevice {
     /// primary context: `CudaStream::cu_stream` of `cudarc`, `torch.cuda.Stream.cuda_stream`.
     #[allow(unsafe_code, reason = "only the caller knows whether the stream exists")]
     pub unsafe fn in_flight<T>(&self, stream: *mut c_void, value: T) -> Result<InFlight<T>, CudaError> {
-        // SAFETY: the caller makes the promise that `record` asks for.
+        // SAFETY: the caller guarantees that the stream is valid, as `record` requires.
         match unsafe { self.context().record(stream) } {
             Ok(event) => Ok(InFlight { value: Some(value), event }),
             Err(Unrecorded { error, is_done }) => {

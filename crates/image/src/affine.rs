@@ -77,8 +77,8 @@ impl AffineParameters {
     }
 }
 
-/// The projection that maps four points (x, y) of a picture to four other points; `None` if there is no such
-/// projection, such as for three points on a line.
+/// The projection that maps four points (x, y) of a picture to four other points. `None` if there is none,
+/// for example because three of the points are on one line.
 pub(super) fn perspective(start: [(f64, f64); 4], end: [(f64, f64); 4]) -> Option<Projection> {
     let mut rows = [[0.0; 9]; 8];
     for (at, ((x, y), (u, v))) in start.into_iter().zip(end).enumerate() {

@@ -20,10 +20,10 @@ pub struct FrameOptions {
     pub keep_wide: bool,
     /// Whether the EXIF orientation is applied.
     pub apply_orientation: bool,
-    /// A JPEG may be decoded at a reduced scale that is still at least this many times the requested size.
+    /// A JPEG may be decoded at a reduced size that is at least this many times the requested size.
     pub reducing_gap: f64,
-    /// Whether to check that a JPEG's image data is complete, also where no crop needs it, and that nothing
-    /// follows the data.
+    /// Whether to check that a JPEG's image data is complete and that nothing follows it. Image data that no
+    /// crop needs is checked too.
     pub verify: bool,
     /// Maximum number of bytes of the decoded picture.
     pub limit: usize,

@@ -17,8 +17,8 @@ pub struct Epoch {
     pub first_batch: Duration,
     /// Total wait for batches, including the first.
     pub data_wait: Duration,
-    /// Share of the steps whose batch was ready in time, 0 to 1. In a resumed epoch, only steps after the
-    /// resume count.
+    /// Share of the steps whose batch was ready in time, 0 to 1. A resumed epoch counts only the steps after
+    /// the resume.
     pub readiness: f64,
     /// Mean loss.
     pub loss: f64,
@@ -171,7 +171,7 @@ impl Tally {
     }
 }
 
-/// A stopwatch that can start with a time that was measured before.
+/// A stopwatch that adds its time to a time that was measured before.
 #[derive(Debug, Clone, Copy)]
 pub struct Clock {
     before: Duration,

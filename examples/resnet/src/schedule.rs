@@ -42,9 +42,9 @@ pub enum Decay {
 }
 
 impl Schedule {
-    /// The rate of step `step` of the training, counted from 0. `epoch` is the number of epochs that are done
-    /// then, of `epochs` in total; 1.5 is the middle of the second epoch. `epoch` is not computed from
-    /// `step`, because the number of steps of an epoch may be unknown.
+    /// The rate of step `step` of the training, counted from 0. Before that step, `epoch` of `epochs` epochs
+    /// are done; 1.5 is the middle of the second epoch. `epoch` is not computed from `step`, because the
+    /// number of steps of an epoch may be unknown.
     pub fn at(&self, step: u64, epoch: f64, epochs: f64) -> f32 {
         let warmup = ((step + 1) as f64 / self.warmup.max(1) as f64).min(1.0);
         (f64::from(self.peak) * warmup * self.decay.at(epoch, epochs)) as f32
@@ -52,7 +52,7 @@ impl Schedule {
 }
 
 impl Decay {
-    /// The factor of the rate, 0 to 1.
+    /// The factor by which the decay multiplies the peak rate, 0 to 1.
     fn at(&self, epoch: f64, epochs: f64) -> f64 {
         let epoch = epoch.clamp(0.0, epochs);
         match self {

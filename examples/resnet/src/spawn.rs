@@ -14,13 +14,13 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
-/// The variable that is set for spawned processes. A spawned process ends when its parent ends.
+/// The environment variable that is set for spawned processes. A spawned process ends when its parent ends.
 const SPAWNED: &str = "RESNET_SPAWNED";
 
 /// First of the ports through which the processes of a TPU host connect.
 const TPU_PORT: usize = 8476;
 
-/// The variable with the directory in which spawned processes write notes for each other.
+/// The environment variable that names the directory in which spawned processes write notes for each other.
 const SHARED_DIR: &str = "RESNET_SHARED_DIR";
 
 /// The byte that the parent writes to a process's standard input as a request to stop.
@@ -46,7 +46,7 @@ impl StopRequests {
 
 /// Sends a process a request to stop.
 fn request_stop(input: &mut ChildStdin) {
-    // Fails if the process has ended already.
+    // Writing fails only if the process has already ended; then there is nothing to stop.
     let _ = input.write_all(&[STOP]);
 }
 
@@ -158,7 +158,7 @@ pub fn is_spawned() -> bool {
 
 fn kill_all(children: &mut [Child]) {
     for child in children {
-        // Fails if the process has ended already.
+        // Killing fails only if the process has already ended.
         let _ = child.kill();
     }
 }

@@ -17,9 +17,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-/// Interval between checks for a request of another rank.
+/// Interval between checks whether another rank has requested to stop.
 const REQUEST_POLL_INTERVAL: Duration = Duration::from_secs(2);
-/// Interval between checks for the numbers of the other ranks.
+/// Interval between reads of the other ranks' step counts.
 const COUNT_POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// The time within which the current step must end, if the ranks have no shared URL and so cannot agree on a
 /// step.
@@ -41,7 +41,7 @@ struct SharedGate {
 #[derive(Debug, Default)]
 struct Gate {
     requested: bool,
-    /// Whether there is nothing that a checkpoint could save, so that a request ends the process at once.
+    /// Whether there is nothing to save in a checkpoint. A request then ends the process at once.
     idle: bool,
     /// Whether no step may start until `last` is set.
     frozen: bool,
@@ -82,8 +82,7 @@ impl Stop {
         self.gate().requested
     }
 
-    /// Sets whether there is nothing yet that a checkpoint could save. A request then ends the process at
-    /// once.
+    /// Sets whether there is nothing to save in a checkpoint yet. A request then ends the process at once.
     pub fn set_idle(&self, idle: bool) {
         self.gate().idle = idle;
     }
@@ -239,7 +238,7 @@ fn write(notes: &RankNotes, number: StepCount) {
     for attempt in 1.. {
         match notes.write(number.word(), number.started) {
             Ok(()) => return,
-            // Most likely the other ranks have finished too, so that no rank waits for this count.
+            // Most likely the other ranks have finished too, so no rank waits for this count.
             Err(_) if !number.is_request && attempt == 3 => return,
             Err(e) if attempt == 1 => {
                 let _ = writeln!(

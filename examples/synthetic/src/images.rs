@@ -143,8 +143,8 @@ impl Figure {
         }
     }
 
-    /// Distance to the nearest edge of stripes along the axis `u`, negative inside. Half of each period is
-    /// inside.
+    /// Distance along `u` to the nearest edge of a stripe, negative inside a stripe. A stripe is half a
+    /// period wide.
     fn stripe(&self, u: f32) -> f32 {
         let phase = u / self.period;
         ((phase - phase.floor() - 0.5).abs() - 0.25) * self.period

@@ -41,7 +41,7 @@ const DATA_SEED: u64 = 1;
 /// of older images are not used.
 const VERSION: u32 = 1;
 
-/// Returns the patterns of shards of synthetic images below `dir`. Writes the shards if they do not exist.
+/// Writes shards of synthetic images below `dir`, unless they exist, and returns their patterns.
 ///
 /// # Errors
 ///

@@ -65,8 +65,8 @@ fn run() -> Result<()> {
         None => Checkpoint { weights: initial_weights(), state: loader.epochs(0).state() },
     };
     let end = start.state.batches() + steps;
-    // The batches after the state: the rest of its epoch, and then one epoch after the other. `start` reads
-    // the first batches while the step is being compiled.
+    // The batches after the state: the rest of the current epoch, then all later epochs. `start` begins to
+    // read the first batches, while the step is compiled.
     let mut batches = loader.restore(&start.state)?;
     batches.start();
 

@@ -3,7 +3,7 @@
 //! ```text
 //! 89 53 48 49 44 58 0d 0a   magic number
 //! 01                        version of the form
-//! frames                    up to the number of shards in the first frame
+//! frames                    the number of shards, then the shards
 //! ```
 //!
 //! A frame is the length and the CRC-32C of its content, in 4 bytes each (little-endian), and the content.

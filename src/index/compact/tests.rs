@@ -176,7 +176,7 @@ fn malformed_documents_are_errors() {
     assert!(read_error(&document(&[b"\x02", b"\0\0\0\x01a\x02\0\x01\0\0\x02"])).contains("disagree"));
 }
 
-/// In the document, a thousand shards repeat a text of a thousand bytes, in five bytes each.
+/// Each of a thousand shards takes six bytes of the document, and repeats a URL of a thousand bytes.
 #[test]
 fn shared_texts_are_limited_by_the_size_of_their_frame() {
     let mut content = b"\0\0\0\xe8\x07".to_vec();

@@ -14,8 +14,8 @@ pub(in crate::index) struct LayoutDocument {
     #[serde(default = "tar_block", skip_serializing_if = "is_tar_block")]
     pub(in crate::index) block: u64,
     pub(in crate::index) fields: Vec<Box<str>>,
-    /// For each shape: its lead, and then, for each member, the number of the member's field and the member's
-    /// gap.
+    /// For each shape: the number of bytes before its first header, and then two numbers for each member: the
+    /// number of its field, and the number of bytes before its content.
     pub(in crate::index) shapes: Vec<Vec<u64>>,
     /// For each run: the number of its shape, and its number of samples.
     pub(in crate::index) runs: Vec<u64>,

@@ -176,7 +176,7 @@ impl Default for LayoutBuilder {
 }
 
 impl LayoutBuilder {
-    /// A builder for a shard of another format, where contents are not padded.
+    /// A builder for a shard that is not a tar archive: contents are not padded.
     pub(super) fn unpadded() -> Self {
         let builder = LayoutBuilder::default();
         LayoutBuilder { layout: ShardLayout { block: 1, ..builder.layout }, ..builder }
@@ -248,7 +248,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// For each sample, its lead and its members (field, gap, size). Leads and gaps are in blocks.
+    /// For each sample, the blocks before its first header, and its members: the number of the field, the
+    /// blocks before the content, and the size of the content in bytes.
     type Samples = Vec<(u64, Vec<(usize, u64, u64)>)>;
 
     fn samples() -> impl Strategy<Value = Samples> {

@@ -54,7 +54,7 @@ pub(in crate::loader) struct CollectedBatch<B> {
     pub(in crate::loader) batch: B,
     /// Number of items in the batch.
     pub(in crate::loader) items: usize,
-    /// The fill of all batches so far.
+    /// How much of all batches so far is used, and how much is padding.
     pub(in crate::loader) fill: Fill,
     pub(in crate::loader) state: State,
 }
@@ -69,8 +69,8 @@ pub(in crate::loader) struct BatchCollector<R, B> {
     entries: Vec<BatchEntry>,
     /// Number of rows of the last batch. Room for the same number of rows is reserved for the next batch.
     expected: usize,
-    /// For each shape, a row that pads batches without a row of their own: the first row of the epoch. (Not
-    /// the last row of the previous batch, which is not known after a restore.)
+    /// For each shape, the row that pads a batch without rows: the epoch's first row of this shape, or a
+    /// blank row. (The last row of the previous batch would not be known after a restore.)
     spares: HashMap<Option<usize>, Option<R>>,
     first: FirstRow<R>,
     progress: RankProgress,
@@ -210,8 +210,8 @@ impl<R, B> BatchCollector<R, B> {
             return self.end_with(error);
         }
         let start = self.fail_batch(error, &entries);
-        // Entries before `start` are gaps of skipped batches without items. The sequence does not return
-        // these entries again, so they are kept.
+        // Entries before `start` are gaps: they belong to earlier batches, which were skipped because they
+        // had no items. The sequence does not return these entries again, so they are kept.
         entries.retain(|entry| entry.tag.sequence_number < start);
         self.entries = entries;
     }

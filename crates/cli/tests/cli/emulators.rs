@@ -154,7 +154,8 @@ fn shards_are_written_to_s3() {
     check_writes(&emulator);
 }
 
-/// Writes shards to the bucket, resumes, and compares them with shards written to the disk.
+/// Writes a series to the bucket, and resumes the run. Then compares the shards in the bucket with the shards
+/// that the same command writes to the disk.
 fn check_writes(emulator: &Emulator) {
     let dir = demo();
     let to = |place: &str| format!("{place}/x-%03d.tar");
@@ -308,8 +309,9 @@ fn check_kill_and_resume(emulator: &Emulator) {
         let part = said.trim_end().split("; ").find(|part| part.ends_with(what));
         part.map_or(0, |part| part.split(' ').next().unwrap().parse::<usize>().unwrap())
     };
-    // The checksum of each shard was saved before the shard appeared, so no shard is written again. Each of
-    // the two threads may have had an upload that the server completed only after `cp` had listed the shards.
+    // The checksum of each shard was saved before the shard appeared, so no shard is written again. When the
+    // run was killed, each of its two threads may have been uploading a shard. The server may have completed
+    // these two uploads after `cp` had listed the shards.
     assert!((killed.len()..=killed.len() + 2).contains(&count("already there")), "{said}");
     assert_eq!(count("written again"), 0, "{said}");
     succeed(dir.path(), &[emulator], &["cp", &objects, "back/"]);

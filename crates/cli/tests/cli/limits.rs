@@ -121,7 +121,7 @@ fn samples_that_were_not_verified_are_findings() {
     }
     fs::write(dir.path().join("a.tar"), &bytes).unwrap();
     let Ran { out, .. } = run(dir.path(), &["verify", "a.tar"]);
-    // The sample before each damaged header may be incomplete.
+    // The sample before each damaged header may be incomplete, and is not counted.
     assert!(!out.contains("not_verified") && out.contains("checksum: 50"), "{out}");
     assert!(out.contains("1 shard of 21 samples"), "{out}");
     let samples: Vec<Sample> = (0..300).map(|n| Sample::new(format!("{n:03}")).with("cls", n)).collect();

@@ -94,7 +94,7 @@ fn cat_writes_one_field_of_one_sample_or_of_all() {
     let dir = demo();
     let texts = output(dir.path(), &["cat", "--field", "txt", "data"]);
     assert_eq!(texts, "a cat\na dog on a lawn\ntwo birds\n".repeat(4));
-    // No line break is added to the field of a single sample.
+    // If `cat` writes the field of a single sample, it adds no line break.
     assert_eq!(output(dir.path(), &["cat", "--field", "txt", "--key", "000007", "data"]), "a dog on a lawn");
     assert_eq!(output(dir.path(), &["cat", "--field", "jpg;cls", "--nth", "11", "data"]), "2");
     let image = program(dir.path()).args(["cat", "--field", "png", "--nth", "4", "data"]).output().unwrap();

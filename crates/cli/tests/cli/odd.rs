@@ -43,7 +43,7 @@ fn files_that_are_not_archives_are_errors() {
         let error = failure(dir.path(), &[command, "gzip.tar"], 1);
         assert!(error.contains("gzip data, whose name must end in .tar.gz"), "{error}");
     }
-    // A shard that could not be verified does not count as sound.
+    // The summary also counts the shards that could not be verified.
     let Ran { code, out, .. } = run(dir.path(), &["verify", "gzip.tar"]);
     assert_eq!(code, Some(1));
     let summary = "1 shard of 0 samples, 604 B: no damage found, 1 shard not verified\n";

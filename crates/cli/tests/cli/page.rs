@@ -106,7 +106,7 @@ fn normalised(text: &str) -> String {
             let after: Vec<&str> = words.iter().skip(at + 1).take(2).copied().collect();
             matches!(after.first(), Some(unit) if unit.trim_end_matches(',').ends_with("/s"))
                 || matches!(after[..], ["s", "left," | "left"])
-                // How many samples the other threads have read by then differs in each run.
+                // The number of samples after a shard differs in each run, because other threads count too.
                 || line.contains(" left, ") && after == ["samples"]
         };
         let shown = |(at, word): (usize, &&str)| {

@@ -1,5 +1,6 @@
 //! Commands that compare a shard's version with the version in an index or a log. The server names versions
-//! by strong ETags, weak ETags or times in whole seconds. In some tests it changes from one kind to another.
+//! by strong ETags, weak ETags or times in whole seconds. In some tests, the server changes from one kind to
+//! another.
 
 use crate::program::{demo, output, run, write};
 use crate::support::server::Naming::{Old, Strong, Unversioned, Weak, Young};

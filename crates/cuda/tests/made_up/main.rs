@@ -163,7 +163,7 @@ fn a_loader_gives_the_same_batches_in_pinned_memory_and_unpins_all_of_it() {
         let memory = PinnedMemory::new(&device);
         let pinned = labels(&pattern, Some(memory.clone()), threads).unwrap();
         assert_eq!(pinned, labels(&pattern, None, threads).unwrap());
-        // The loader's threads may hold a batch a little longer.
+        // The loader's threads may hold memory of a batch for a moment after the loader is dropped.
         while memory.bytes() > 0 {
             thread::yield_now();
         }

@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 /// How long a member waits for a response, in addition to the time for which the server waits for the key.
 const GRACE: Duration = Duration::from_secs(30);
 
-/// A refused process tries again for this time: after a restart, the server of the previous run may still be
-/// running, with a process of this rank.
+/// How long a refused process keeps trying to join: after a restart, the server of the previous run may still
+/// be running, and a process of that run may still have this rank.
 const RESTART: Duration = Duration::from_secs(60);
 
 /// Pause between two attempts to connect.

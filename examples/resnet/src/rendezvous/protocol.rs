@@ -18,7 +18,7 @@ pub(super) const MAX_KEY_BYTES: usize = 4 << 10;
 /// Maximum length of a value in bytes. The topology of a host has a few kilobytes, an NCCL id 128 bytes.
 pub(super) const MAX_VALUE_BYTES: usize = 4 << 20;
 
-/// Maximum size of all keys and values in bytes.
+/// Maximum total size of all stored keys and values, in bytes.
 pub(super) const MAX_STORED_BYTES: usize = 64 << 20;
 
 /// Maximum size of a frame: a key, a value and their encoding.

@@ -34,7 +34,7 @@ struct SharedStore {
 #[derive(Debug, Default)]
 struct StoreState {
     values: BTreeMap<Vec<u8>, Vec<u8>>,
-    /// Size of all keys and values in bytes.
+    /// Total size of all keys and values, in bytes.
     stored: usize,
     ranks: Vec<Rank>,
     /// Whether all ranks have been in the job at the same time.
@@ -144,7 +144,7 @@ fn accept(listener: &TcpListener, shared: &Arc<SharedStore>) {
         drop(state);
         let for_thread = Arc::clone(shared);
         let serve = move || {
-            // An error has closed the connection. If it was the rank's last connection, the rank is lost.
+            // If `serve` fails, the connection is closed. If it was the rank's last one, the rank is lost.
             let _ = serve(stream, &for_thread);
             for_thread.state().connections -= 1;
         };
@@ -334,7 +334,7 @@ mod tests {
     #[test]
     fn a_host_reaches_its_own_server() {
         let shared = Job { token: "t".into(), program: "p".into(), world_size: 1 };
-        // The name is not the name of the loopback device, so the server listens on all devices.
+        // "some-host" does not name the loopback device, so the server listens on all network devices.
         let server = Server::start("some-host", 0, shared).unwrap();
         TcpStream::connect(server.address()).unwrap();
         assert!(own_address(false).is_ipv4());

@@ -178,7 +178,7 @@ impl Training<'_> {
         Hyper { rate, weight_decay, label_smoothing, momentum }
     }
 
-    /// Writes a line of the log and points of the curves, after a step whose result has been read.
+    /// Writes a log line and adds a point to each curve, after a step whose result has been read.
     fn log_step(&mut self, pass: &mut EpochRun, hyper: Hyper, readiness: f64) -> Result<()> {
         let recent = std::mem::take(&mut pass.running.since_log);
         pass.running.logged.merge(&recent);
@@ -258,8 +258,9 @@ impl Training<'_> {
     }
 }
 
-/// The expected number of steps of the next epoch: `known`, the number of steps in the data, otherwise the
-/// number of steps of the last epoch, but at most `limit` (0: no limit). `None` if nothing is known.
+/// The expected number of steps of the next epoch, at most `limit` (0: no limit). `known` is the number of
+/// steps in the data. If it is `None`, the next epoch is expected to have as many steps as the last epoch.
+/// `None` if there is no last epoch and no limit either.
 fn expected_steps(limit: u64, known: Option<u64>, last: Option<&Epoch>) -> Option<u64> {
     let steps = known.or(last.map(|epoch| epoch.steps));
     if limit == 0 {

@@ -43,7 +43,8 @@ impl Start {
         Ok(())
     }
 
-    /// The batches of the first epoch, whose number is `epoch`.
+    /// The batches of epoch number `epoch`. The first call returns the batches that are already being read,
+    /// or the rest of a resumed epoch.
     fn batches(&mut self, source: &dyn Source, epoch: u64) -> Result<HostBatches> {
         match (self.batches.take(), self.data.take()) {
             (Some(batches), _) => Ok(batches),

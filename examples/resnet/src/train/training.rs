@@ -75,7 +75,7 @@ impl Training<'_> {
             return Ok(());
         }
         let step = self.epochs.iter().map(|epoch| epoch.steps).sum::<u64>() + running.steps();
-        // An error of saving is only a warning, since the training ends with the error of the data.
+        // If saving fails, this is only a warning: the training ends with the error of reading the data.
         self.save_here(step, running, data)
             .or_else(|error| self.log.line(format_args!("warning: no checkpoint: {}", with_causes(&error))))
     }
@@ -95,7 +95,7 @@ impl Training<'_> {
         }
     }
 
-    /// Logs the error of a recording. The training continues without a profile.
+    /// Logs why recording the profile failed. The training continues without a profile.
     fn without_profile(&mut self, error: &ProfileError) -> Result<()> {
         self.profile = None;
         self.log.line(format_args!("warning: no profile: {}", with_causes(error)))
@@ -107,8 +107,8 @@ impl Training<'_> {
         self.log_saved(saved)
     }
 
-    /// Saves the training in the epoch `running`. Waits for the last step and copies the weights; a thread
-    /// then writes the checkpoint while the training continues.
+    /// Saves a checkpoint; `running` is the epoch in progress. Waits for the last step and copies the
+    /// weights. A thread then writes the checkpoint while the training continues.
     pub(super) fn save(&mut self, running: RunningEpoch, data: impl FnOnce() -> Option<State>) -> Result<()> {
         self.watchdog.set_activity(Activity::Checkpoint);
         let Some(saver) = self.saver.as_mut() else { return Ok(()) };

@@ -196,8 +196,7 @@ impl WatchedLoop {
         if let Some(notes) = &self.notes {
             notes.clear();
         }
-        // The start of the wait that the last warning was about, and the length of the wait after which the
-        // next warning comes.
+        // When the wait of the last warning began, and how long that wait must last before the next warning.
         let mut warned: Option<(Instant, Duration)> = None;
         loop {
             let (status, _) = self
@@ -226,7 +225,7 @@ impl WatchedLoop {
                     limit.as_secs(),
                     self.describe_wait(&status, activity)
                 ));
-                // Gives the thread that writes the log the time to write the warning.
+                // The log is written by another thread, which now has a second to write this message.
                 thread::sleep(Duration::from_secs(1));
                 stop::end("a step took longer than --step-timeout", i32::from(EXIT_HUNG));
             }

@@ -33,7 +33,7 @@ pub struct Initial {
 impl Initial {
     /// Reads weights from `url`, a file or an object, and checks that they fit the network. Blocks.
     pub fn read(url: &str, manifest: &Manifest) -> Result<Self, WeightsError> {
-        // The object is read as stored, since the extension in its name does not mean that it is compressed.
+        // `open_stored` never decompresses: the file is not compressed, whatever extension its name has.
         let body = Store::default().open_stored(url).and_then(|body| body.read_all());
         let bytes = body.map_err(|source| WeightsError::Read { url: url.into(), source })?;
         let decoded = decode(&bytes, url, manifest)?;
@@ -151,6 +151,6 @@ impl Destination {
     }
 }
 
-/// Waits before the retries of a failed write. The weights are the result of the training, so a short outage
-/// must not lose them.
+/// How long to wait before each retry of a failed write. The weights are the result of the training, so a
+/// short outage must not lose them.
 pub const RETRIES: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(3), Duration::from_secs(10)];

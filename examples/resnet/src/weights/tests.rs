@@ -75,7 +75,8 @@ fn the_weights_of_every_built_in_network_are_read_as_they_were_written() {
     let mut seen: Vec<Manifest> = Vec::new();
     for name in names.split(", ") {
         let manifest = manifest(name);
-        // The programs for other types and numbers of devices have the same state: one of them is enough.
+        // A network's programs for other types or numbers of devices have the same state, so one of these
+        // programs is enough.
         if seen.iter().any(|other| other.state == manifest.state && other.stages == manifest.stages) {
             continue;
         }

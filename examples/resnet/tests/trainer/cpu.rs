@@ -108,7 +108,7 @@ fn bfloat16_on_eight_devices_stays_near_float32() {
     }
 }
 
-/// Returns the loss of one training step, and the state after it. Then the model has its old state again.
+/// Runs one training step, and restores the model. Returns the loss, and the state right after the step.
 fn one_step(model: &mut Model, hyper: Hyper) -> (f32, Vec<Vec<f32>>) {
     let before = model.state(0).unwrap();
     let batch = model.uploader().upload(&first_batches(Split::Train, 1)[0]).unwrap();
@@ -135,7 +135,7 @@ fn weights_decay_and_biases_do_not() {
     for (i, buffer) in buffers.iter().enumerate() {
         let is_kernel = buffer.shape.len() > 1;
         if !(is_kernel && buffer.name.starts_with("params.")) {
-            // Weight decay only changes kernels, which are compared below, and the momentum of kernels.
+            // Weight decay changes only the kernels and their momentum. The kernels are compared below.
             assert!(is_kernel || plain[i] == decayed[i], "{}", buffer.name);
             continue;
         }

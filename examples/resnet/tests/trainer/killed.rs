@@ -78,7 +78,7 @@ fn kill_and_resume(url: &str, environment: &[(&str, &str)]) {
     assert!((12..=before.len()).contains(&resumed_at), "no step is missing: {resumed}");
     assert_eq!(accuracies(&after), accuracies(uninterrupted)[1..]);
 
-    // A finished training trains no step, and a new training in the same directory is refused.
+    // Resuming a finished training runs no step, and a new training in the same directory is refused.
     assert!(log(start()).contains("checkpoint-00000030.tar: all 3 epochs are done"));
     let mut new_training = program(&["--checkpoint", url]);
     let refused = new_training.envs(environment.iter().copied()).output().unwrap();

@@ -29,7 +29,7 @@ fn lines(numbers: std::ops::Range<usize>) -> Vec<u8> {
     numbers.flat_map(line).collect()
 }
 
-/// The objects of the series at `url`, in the order of their names.
+/// The objects whose URLs begin with `url`, in the order of their names.
 fn objects(store: &Store, url: &str) -> Vec<(String, Vec<u8>)> {
     let listed = store.list(url.rsplit_once('/').unwrap().0).unwrap();
     let read = |url: String| {
@@ -273,7 +273,7 @@ mod faults {
         }
     }
 
-    /// A gate that is closed until it is opened.
+    /// Closed at first. Threads in `pass` wait until `open` is called.
     #[derive(Clone, Default)]
     struct Gate(Arc<(Mutex<bool>, Condvar)>);
 

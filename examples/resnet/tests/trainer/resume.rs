@@ -147,8 +147,7 @@ fn a_killed_and_resumed_training_equals_an_uninterrupted_one() {
         model.restore(&fresh).unwrap();
         let mut log = Vec::new();
         let mut saver = Saver::new(checkpoints(dir.path(), &options), every);
-        // Validation accepts batches that are not full, so in the validation, the failure is an error of the
-        // data.
+        // Validation accepts a batch that is not full, so a validation must fail with `Failure::Data`.
         let failure = if split == Train { Failure::Batch } else { Failure::Data };
         let source = FailingSource { split, epoch, after, failure };
         let killed = train(model, &options, &source, Start::default(), context(&mut saver), &mut log);

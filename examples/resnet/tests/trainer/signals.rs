@@ -226,7 +226,7 @@ fn a_checkpoint_that_cannot_be_written_is_a_warning() {
     let resumed = self::program(&arguments).output().unwrap();
     let resumed = text(&resumed.stdout);
     assert!(resumed.contains("resumed from"), "the last checkpoint is kept: {resumed}");
-    // A finished training compiles nothing, and its exit status tells whether the target was reached.
+    // Resuming a finished training compiles nothing. The exit status says whether the target was reached.
     let mut again = self::program(&arguments);
     let again = again.args(["--target-accuracy", "100"]).output().unwrap();
     assert_eq!(again.status.code(), Some(3), "{}", text(&again.stderr));

@@ -56,7 +56,7 @@ fn a_training_starts_from_the_weights_of_another() {
     assert!(first.contains(&format!(" -> {weights}")), "{first}");
     let written = std::fs::read(&weights).unwrap();
 
-    // A finished training writes the weights of its checkpoint.
+    // A run that resumes the finished training writes the checkpoint's weights to the file again.
     std::fs::remove_file(&weights).unwrap();
     let again = log(&mut program(&training));
     assert!(again.contains("all 4 epochs are done") && again.contains(&weights), "{again}");
@@ -119,7 +119,7 @@ fn weights_are_written_to_a_bucket_and_read_from_it() {
     );
 }
 
-/// The Python interpreter in the variable `name`.
+/// The Python interpreter to which the environment variable `SHARDSTREAM_TEST_name` is set.
 fn python(name: &str) -> PathBuf {
     let variable = format!("SHARDSTREAM_TEST_{name}");
     std::env::var_os(&variable).unwrap_or_else(|| panic!("{variable} must name a Python")).into()
@@ -222,7 +222,8 @@ impl Comparison {
         std::fs::write(self.path("weights"), encode(&self.manifest, &state).unwrap()).unwrap();
     }
 
-    /// Reads the safetensors file into a second state, and appends it to the file of the exported state.
+    /// Reads the safetensors file into a second state, and appends that state to the file of the exported
+    /// state.
     fn import(&self) {
         let mut state = state(&self.manifest);
         let initial = Initial::read(self.path("weights").to_str().unwrap(), &self.manifest).unwrap();

@@ -108,7 +108,7 @@ fn a_flipped_byte_in_a_stored_object_is_found_without_reading_it() {
     }
 }
 
-/// The server reports a successful copy, but has another object.
+/// The server reports a successful copy, but the object at the destination has other bytes than the source.
 #[test]
 fn a_wrong_copy_that_a_store_made_is_removed() {
     let dir = demo();

@@ -20,8 +20,9 @@ fn tars(directory: &Path) -> BTreeMap<String, Vec<u8>> {
     files(directory).into_iter().filter(|(name, _)| name.ends_with(".tar")).collect()
 }
 
-/// Five times, starts two runs at the same time that write one series with different numbers of samples per
-/// shard. `command` returns the program with the environment variables for the bucket.
+/// Starts two runs of `reshard` at the same time, and repeats this five times. Both runs write the same
+/// series, but with different numbers of samples per shard. `command` returns the program with the
+/// environment variables for the bucket.
 fn check_two_runs_at_once(directory: &Path, bucket: &str, command: impl Fn() -> Command) {
     let counts = ["2", "3"];
     let alone = counts.map(|count| {
@@ -123,7 +124,8 @@ fn decoded(request: &Request) -> String {
 fn an_object_that_another_run_writes_meanwhile_is_not_replaced() {
     let dir = demo();
     let is_look = |method: &str, path: &str| method == "GET" && path.ends_with("tar");
-    // The server says that the objects are missing when a run looks for them; only writing them fails.
+    // Checks whether a shard exists get the response 404, also if it exists. Only the condition of a write
+    // fails.
     let server = bucket::start_with(move |request| {
         let is_hidden = is_look(&request.method, request.path()) && request.range().is_some();
         is_hidden.then(|| Reply::new(404, "<Error><Code>NoSuchKey</Code></Error>"))

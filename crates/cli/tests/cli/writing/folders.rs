@@ -113,7 +113,8 @@ fn shards_that_are_not_as_planned_are_written_again() {
     assert!(index == Index::builder().build(&index.shards()).unwrap() && index.samples() == 90);
 }
 
-/// A header has a checksum of its own; the bytes of files and the padding between them have none.
+/// A tar header has a checksum, but the bytes of files and the padding have none. `--resume` also finds
+/// changes in these bytes.
 #[test]
 fn a_shard_is_kept_only_if_all_its_bytes_are_as_written() {
     let dir = tree();

@@ -192,7 +192,7 @@ fn cp_resumes_after_kills() {
     for number in 0..SHARDS {
         fs::write(dir.path().join(format!("data/{number:03}.tar")), noise(400_000 + number)).unwrap();
     }
-    // Only shards are compared: the records contain modification times.
+    // Only shards are compared, because the record of the copies contains modification times.
     check_interrupted(
         dir.path(),
         |to| arguments(&format!("cp data -j 2 {to}/")),

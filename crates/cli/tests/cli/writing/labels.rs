@@ -41,7 +41,7 @@ fn a_validation_folder_without_one_class_keeps_the_numbers_of_the_training() {
     assert_eq!(classes(&dir.path().join("val-shards")), expected.into());
     assert_eq!(fs::read(dir.path().join("val-shards/shards.classes.json")).unwrap(), list);
     // Without `--classes`, the program finds the class list of the training shards in the same directory. The
-    // numbers would differ from that list, so the program fails.
+    // classes would get other numbers than in that list, so the program fails.
     let to = "train/val-%03d.tar";
     let error = failure(dir.path(), &create("val", to, &[]), 1);
     assert!(error.contains("the class \"dog\" would have the number 0, but has the number 1"), "{error}");
@@ -173,12 +173,12 @@ fn keys_are_the_paths_of_files() {
     assert!(!dir.path().join("new").exists());
 }
 
-/// A file that cannot be read now may still be valid.
+/// A file that cannot be read may be undamaged, so `--skip-bad` does not leave it out.
 #[test]
 #[cfg(unix)]
 fn files_that_cannot_be_read_are_errors_despite_skip_bad() {
     let dir = photos();
-    // Root may read all files, so the test uses links that refer to each other.
+    // Root may read all files, so the file that cannot be read is a symbolic link to itself.
     std::os::unix::fs::symlink("loop.png", dir.path().join("photos/cat/loop.png")).unwrap();
     for more in [&[][..], &["--skip-bad"], &["--skip-bad=100"]] {
         let error = failure(dir.path(), &create("photos", "out/%03d.tar", more), 1);

@@ -47,7 +47,8 @@ fn two_files_of_one_field_are_refused_and_both_are_named() {
         assert!(ran.code == Some(1) && ran.err.contains(expected), "{expected}: {ran:?}");
         assert!(!dir.path().join("out").exists());
     }
-    // Two folders have a file with the same key: the fields would be from different samples.
+    // Two files in different folders have the same key. They are refused, because they may belong to two
+    // different samples.
     let ran = from_stdin(dir.path(), &format!("{there}\n{}\n", &there[1..].replace(".txt", ".cls")), &[]);
     assert!(ran.code == Some(1) && ran.err.contains("/x.txt) has the same key"), "{ran:?}");
 }

@@ -136,9 +136,9 @@ fn check_through_a_bucket(directory: &Path, scheme: &str) {
     assert!(back == samples(&directory.join("data"), "train"));
 }
 
-/// A compressed shard is read once, whatever the number of output shards: its reader continues from one
-/// output shard to the next. Each thread may need its own reader, because threads do not always begin in the
-/// order of the samples.
+/// With one thread, a compressed shard is read once, whatever the number of output shards: its reader
+/// continues from one output shard to the next. Readers only move forward. With several threads, each may
+/// open its own reader, because a later output shard may begin before an earlier one.
 #[test]
 fn a_compressed_shard_is_read_once_by_each_thread_after_its_headers() {
     let dir = tempfile::tempdir().unwrap();

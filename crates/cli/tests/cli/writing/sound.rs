@@ -9,7 +9,8 @@ use std::path::Path;
 #[cfg(unix)]
 use std::process::Command;
 
-/// Samples 0 to 5: sample 1 has an empty field, 3 and 4 lack a field, and the image of 5 is not an image.
+/// Writes a shard of 40 samples. Sample 1 has an empty field, samples 3 and 4 lack a field, and the `png` of
+/// sample 5 is not an image.
 fn flawed(directory: &Path) {
     let sample = |number: usize, txt: &str| Sample::new(format!("{number}")).with("txt", txt).with("cls", 1);
     let mut all = vec![sample(0, "a"), sample(1, ""), sample(2, "a")];
@@ -94,7 +95,8 @@ fn lists_without_such_samples_and_invalid_lists() {
     failure(dir.path(), &["reshard", "data", "--without", "list", "--only", "list", "--to", "d/%d.tar"], 2);
 }
 
-/// An archive of 30 samples: 3 is a link, 7 has two members with the same name, and 9 is a sparse file.
+/// An archive of 30 samples. Sample 3 has a link as its `txt`, sample 7 has two members with the same name,
+/// and sample 9 has a sparse file as its `txt`.
 fn damaged() -> Vec<u8> {
     let mut archive = tar::Builder::new(Vec::new());
     let mut add = |name: &str, kind: tar::EntryType, content: &[u8]| {

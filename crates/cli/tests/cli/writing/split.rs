@@ -29,7 +29,7 @@ fn a_sample_is_assigned_by_the_hash_of_its_key() {
     assert!(train.is_subset(&more) && more.is_disjoint(&val));
     let [other, _] = split("a", "three", &["--seed", "1"]);
     assert_ne!(other, train);
-    // Samples beyond the sum of the shares are left out.
+    // The shares add up to 0.5: the other half of the samples is left out.
     output(dir.path(), &["split", "a", "--to", "half/%03d.tar=0.5"]);
     let half: BTreeSet<String> =
         keys(&samples(&dir.path().join("half"), "0")).into_iter().map(str::to_owned).collect();
