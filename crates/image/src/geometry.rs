@@ -282,7 +282,7 @@ fn cut(axis: &mut Vec<usize>, at: u32, length: u32) {
     axis.drain(..(at as usize).min(axis.len()));
 }
 
-/// Resizes one axis to the nearest pixels, as [`Filter::Nearest`](super::Filter) resizes pictures.
+/// Resizes one axis: each new pixel takes the nearest old one, as with [`Filter::Nearest`](super::Filter).
 fn resized(axis: &[usize], to: u32) -> Vec<usize> {
     nearest_pixels(axis.len(), to).map(|at| axis.get(at).copied().unwrap_or(OUTSIDE)).collect()
 }

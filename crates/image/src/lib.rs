@@ -82,7 +82,8 @@ pub enum Pixels {
     U8(Vec<u8>),
     /// 0 to 1.
     F32(Vec<f32>),
-    /// 0 to 65535. There is no `From<Vec<u16>>`, so that literals are `u8`.
+    /// 0 to 65535. `Pixels` has no `From<Vec<u16>>`: with it, the compiler could not infer that integer
+    /// literals are `u8`.
     U16(Vec<u16>),
 }
 

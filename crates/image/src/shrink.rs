@@ -260,7 +260,7 @@ impl SideLimit {
         };
         let scaled = |pixels: u32| {
             let (pixels, limit, side) = (u64::from(pixels), u64::from(limit), u64::from(side));
-            // The result fits, because it is less than `pixels`.
+            // The result fits into `u32`, because it is less than `pixels`.
             ((2 * pixels * limit + side) / (2 * side)).max(1) as u32
         };
         (side > limit).then(|| Size { height: scaled(size.height), width: scaled(size.width) })

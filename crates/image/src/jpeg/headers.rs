@@ -222,7 +222,7 @@ impl JpegHeaders {
         self.sequential && self.first_scan == self.components.len()
     }
 
-    /// Whether the file is not progressive, so that each scan has all coefficients of its components.
+    /// Whether the file is sequential: each scan has all coefficients of its components.
     pub(super) fn is_sequential(&self) -> bool {
         self.sequential
     }

@@ -133,8 +133,8 @@ impl Handle {
         let to = first_bytes(to, size);
         let size = pixels * channels;
         // SAFETY: the instance is alive, `length` is the length of `file`, and the file has not changed since
-        // its header was read. `to` has room for the region of pixels of `format`, without gaps between the
-        // rows: the region is in the picture at that scale, or is all of it.
+        // its header was read. `to` has room for the region's pixels in `format`, without gaps between the
+        // rows: the region is a part of the picture at that scale, or the whole picture.
         let done =
             unsafe { tj::tj3Decompress8(self.0.as_ptr(), file.as_ptr(), length, to.as_mut_ptr(), 0, format) };
         if done != 0 {
