@@ -1,4 +1,4 @@
-//! Sound for training. `shardstream::audio` is this crate: its API is stable there.
+//! Sound for training. Use this crate as `shardstream::audio`: only there is its API stable.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod decode;

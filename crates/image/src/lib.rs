@@ -1,5 +1,5 @@
-//! Pictures for training. `shardstream::image` is this crate: its API is stable there. The items that only
-//! shardstream's picture columns use are hidden from the documentation.
+//! Pictures for training. Use this crate as `shardstream::image`: only there is its API stable. The items
+//! that only shardstream's picture columns use are hidden from the documentation.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod affine;
@@ -160,7 +160,7 @@ pub enum ImageError {
     /// The image is damaged, or the decoder does not support its kind.
     #[error("cannot decode the image")]
     Decode(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// The format cannot store such an image.
+    /// The format cannot store images of this mode.
     #[error("an image of the mode {mode} cannot be written as {format}")]
     Mode {
         /// The mode of the image.

@@ -35,8 +35,8 @@ const LIMIT: usize = 512 << 20;
 /// - Colours are weighted by their opacity, which is resized as well.
 /// - A JPEG is written in one sequential scan, with chroma of half the width and height (4:2:0).
 ///
-/// The result depends only on the file and the options. Exception: the decoder of the feature `turbojpeg` and
-/// the default one give pixel values of a JPEG that may differ by 1 or 2.
+/// The result depends only on the file and the options. Exception: for a JPEG, the pixel values with the
+/// feature `turbojpeg` may differ by 1 or 2 from the values without it.
 ///
 /// ```
 /// # mod shardstream { pub use shardstream_base::*; pub mod image { pub use shardstream_image::*; } }

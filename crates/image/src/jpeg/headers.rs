@@ -317,7 +317,8 @@ mod tests {
         [b"\xff\xee\0\x0eAdobe\0d\0\0\0\0", &[transform][..]].concat()
     }
 
-    /// A file that ends after the header of its first scan, which has `scan` of the components.
+    /// A file that ends after the header of its first scan. The header says that the scan has `scan`
+    /// components.
     fn headers(extra: &[u8], kind: u8, components: &[(u8, u8)], scan: u8) -> Vec<u8> {
         let count = components.len() as u8;
         let mut file = [b"\xff\xd8", extra, &[0xff, kind, 0, 8 + 3 * count, 8, 0, 16, 0, 16, count]].concat();

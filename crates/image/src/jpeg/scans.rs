@@ -26,7 +26,7 @@ type MissingBits = [u8; 64];
 /// How often, on average, the scans of a large file may visit each sample. Encoders write up to about ten
 /// scans, and each scan visits only some of the samples.
 const MAX_VISITS: u64 = 16;
-/// Number of visits to samples that the scans of any file may make, even of a small file.
+/// The scans of a file may always make this many visits to samples, however small the file is.
 const SMALL_VISITS: u64 = 1 << 28;
 
 /// Each scan counts as a visit to at least this many samples. This bounds the number of scans, and thereby

@@ -183,14 +183,16 @@ impl Transform for RandAugment {
 /// Applies one random operation out of fourteen, with a random magnitude. As torchvision's
 /// `TrivialAugmentWide`.
 ///
-/// The operations, all equally likely, and their magnitudes in the last bin: `Identity`; `ShearX`, `ShearY`
-/// (0.99 pixels for each pixel), `TranslateX`, `TranslateY` (32 pixels), `Rotate` (135 degrees),
-/// `Brightness`, `Color`, `Contrast`, `Sharpness` (a factor of 1 ± 0.99), all of these with a random sign;
-/// `Posterize` (keeps 2 bits), `Solarize` (inverts all values), `AutoContrast`, `Equalize`. Bin 0 is no
-/// change, and the bins are equally spaced.
+/// The fourteen operations are equally likely. Their magnitudes in the last bin are in parentheses:
 ///
-/// First the operation is drawn; then its bin, if it has a magnitude, all bins equally likely; then its sign,
-/// if it has a random one.
+/// - With a random sign: `ShearX`, `ShearY` (0.99 pixels for each pixel), `TranslateX`, `TranslateY` (32
+///   pixels), `Rotate` (135 degrees), `Brightness`, `Color`, `Contrast`, `Sharpness` (a factor of 1 ± 0.99).
+/// - Without a sign: `Posterize` (keeps 2 bits), `Solarize` (inverts all values).
+/// - Without a magnitude: `Identity`, `AutoContrast`, `Equalize`.
+///
+/// The bins are equally spaced; in bin 0, operations with a magnitude change nothing. First the operation is
+/// drawn. If it has a magnitude, its bin is drawn next, all bins equally likely. Its sign, if random, is
+/// drawn last.
 ///
 /// ```
 /// # mod shardstream { pub use shardstream_base::*; pub mod image { pub use shardstream_image::*; } }
