@@ -139,7 +139,7 @@ impl JpegHeaders {
         }
     }
 
-    /// Records a range of the headers that decoders ignore; `None` if there are too many ranges.
+    /// Records a range that libjpeg ignores; `None` if there are now more than [`MAX_IGNORED`] ranges.
     fn ignore(&mut self, part: Range<usize>) -> Option<()> {
         match self.ignored.last_mut() {
             _ if part.is_empty() => {}
@@ -149,7 +149,7 @@ impl JpegHeaders {
         (self.ignored.len() <= MAX_IGNORED).then_some(())
     }
 
-    /// A copy of the file without the ranges that decoders ignore; `None` if there are no such ranges.
+    /// A copy of the file without the ranges that libjpeg ignores; `None` if there are no such ranges.
     pub(super) fn without_ignored(&self, file: &[u8]) -> Option<Vec<u8>> {
         if self.ignored.is_empty() {
             return None;

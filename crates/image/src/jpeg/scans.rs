@@ -1,8 +1,8 @@
 //! Finds the runs of entropy-coded data in the image data of a JPEG, and checks that its markers are
 //! consistent.
 //!
-//! A run ends at a restart marker or at the marker after its scan. Restart markers are numbered from 0 to 7,
-//! over and over, and the size of a scan determines their number. So missing and surplus runs, runs of
+//! A run ends at a restart marker or at the marker after its scan. Restart markers are numbered cyclically
+//! from 0 to 7, and the size of a scan determines how many it must have. So missing and surplus runs, runs of
 //! another picture and missing scans are detected without decoding.
 
 use super::headers::{JpegHeaders, Scan, Scans};

@@ -116,8 +116,9 @@ impl Handle {
         self.checked(done)?;
         let all = Rect::all(width.div_ceil(shrink), height.div_ceil(shrink));
         let mut region = region(request.window, shrink, headers.unit_width(), all);
-        // In a file of one scan, libjpeg does not read the data below the region. In a file of several scans,
-        // libjpeg reads all scans first.
+        // In a file of one scan, libjpeg does not read the data below the region. So the region is extended
+        // to the last row if that data must be verified. In a file of several scans, libjpeg always reads all
+        // data first.
         if request.verify && headers.is_one_pass() {
             region.height = all.height - region.y;
         }
