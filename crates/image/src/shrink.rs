@@ -155,7 +155,7 @@ impl Shrink {
     ///
     /// Only the headers of a kept file are read. Resizing takes the memory of the decoded picture (at most
     /// 512 MiB) and working memory. If the sides are halved, the working memory is at most twice as large as
-    /// the decoded picture; if they are hardly reduced, less than five times.
+    /// the decoded picture. If the sides are hardly reduced, it is less than five times as large.
     ///
     /// # Errors
     /// See [`ImageError`]. A picture that has to be resized must be undamaged to its last byte.

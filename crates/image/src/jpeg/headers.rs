@@ -108,8 +108,8 @@ impl JpegHeaders {
                     headers.width = u16::from_be_bytes([w1, w2]);
                     headers.height_at = start + 1;
                     let (components, more) = components.as_chunks::<3>();
-                    // No decoder reads more than four components, and each component adds to the work on a
-                    // scan.
+                    // Files with more than four components are rejected: no decoder reads them, and each
+                    // component adds to the work on a scan.
                     if !more.is_empty() || components.len() != usize::from(count) || !(1..=4).contains(&count)
                     {
                         return None;
@@ -164,7 +164,7 @@ impl JpegHeaders {
     }
 
     /// The memory in bytes that decoders need for the coefficients of a file of several scans, and for the
-    /// samples made of them.
+    /// samples computed from the coefficients.
     pub(super) fn coefficient_bytes(&self) -> u64 {
         if self.is_one_pass() { 0 } else { self.samples().saturating_mul(4) }
     }

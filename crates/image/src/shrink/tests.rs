@@ -149,7 +149,7 @@ fn icc_profiles_are_kept() {
     let parts = [part(2, &profile[60_000..]), part(1, &profile[..60_000])];
     let file = with_segments(&jpeg((40, 60)), &parts);
     assert_eq!(icc_profile(&resized(to(30), &file)), Some(profile.clone()));
-    // The second part of two is announced but missing.
+    // The profile has two parts, and the file has only the second.
     let file = with_segments(&jpeg((40, 60)), &parts[..1]);
     assert_eq!(icc_profile(&resized(to(30), &file)), None);
 
