@@ -194,8 +194,8 @@ fn reader_in_child() {
     let mut expected: Vec<_> = clean.map(|sample| known(&sample.unwrap())).collect();
     expected.sort_unstable();
     let (store, loaders) = loaders();
-    // At the end of a short run, all connections of the budget may be open but idle; at its beginning, few
-    // are open.
+    // Few connections are open at the beginning of a short run. At its end, all connections of the budget may
+    // be open, though idle.
     let most_files = Usage::now().files + CONNECTIONS;
     let (begun, time) = (Instant::now(), Duration::from_secs(seconds()));
     let (mut epochs, mut told, mut warm, mut last) = (0, Duration::ZERO, Usage::default(), Usage::default());

@@ -127,7 +127,8 @@ impl Crate {
     pub(crate) fn files(&self) -> BTreeMap<&str, &Segments> {
         let mut found: BTreeMap<&str, &Segments> = BTreeMap::new();
         for (path, module) in &self.modules {
-            // A module within a file comes after the file's own module, as its path is longer.
+            // The first module found of a file is the file's own: inline modules have longer paths, so they
+            // come later in the map.
             found.entry(&module.file).or_insert(path);
         }
         found
