@@ -27,7 +27,7 @@ use std::{env, fs, thread};
 
 const SHARDS: u64 = 16;
 const SAMPLES: u64 = 100;
-/// One request in this many meets a fault.
+/// One of this many requests gets a reply with a fault.
 const FAULTS: u64 = 50;
 /// How long a response may send nothing before the client gives up.
 const STALL: Duration = Duration::from_millis(400);

@@ -1,4 +1,4 @@
-//! Finds the names that each file takes from other files, from `use` declarations and paths.
+//! Finds the names that each file uses from other files. They are in its `use` declarations and paths.
 
 use crate::modules::Crate;
 use crate::paths::{Namespace, Segments};

@@ -100,7 +100,8 @@ impl Crate {
         if let Some((_, items)) = module.content {
             return self.block(inside, file, &folder.join(&name), items, read);
         }
-        // Under a feature, `path` may name another file, which is read as a module named after that file.
+        // With `cfg_attr`, a feature may set `path` to another file. That file is read too, as a module named
+        // after the file.
         for attribute in &module.attrs {
             let (text, is_always) = match &attribute.meta {
                 syn::Meta::NameValue(value) if value.path.is_ident("path") => (quoted(&value.value), true),
