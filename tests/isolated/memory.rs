@@ -158,8 +158,8 @@ fn loaders_of_local_files_share_the_budget() {
     let (most_held, held) =
         (queues(BUDGET, STREAMS, (64 << 10) + 4 * 4096), wait_until_stable(|| budget.in_use()));
     assert!(held < most_held, "{} MB in queues, at most {} MB may be", held >> 20, most_held >> 20);
-    // Each stream reads its file repeatedly. Besides the samples in its queues, it may have read as many bytes
-    // as the whole file has.
+    // Each stream reads its file repeatedly. Besides the samples in its queues, it may have read as many
+    // bytes as the whole file has.
     let read = wait_until_stable(read) - before;
     let batches = (LOADERS * 3 * 16 * SAMPLE * 2) as u64;
     let most = most_held * 5 / 4 + (LOADERS * STREAMS) as u64 * shard + batches;

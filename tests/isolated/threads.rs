@@ -424,9 +424,9 @@ fn an_idle_consumer_stops_the_readers() {
                 // The samples in chunks: the chunk that is being batched, the chunks in the queue, and one
                 // chunk in each thread.
                 let in_map = batched + (1 + 2 * THREADS + THREADS) * CHUNK;
-                // Per stream: the current chunk, two chunks ahead, and the chunk being filled; the samples of
-                // the shuffle buffer; and the pieces of the source's body that are in transit, with one
-                // sample in each.
+                // Per stream: the current chunk, two chunks that were read ahead, and the chunk being filled;
+                // the samples of the shuffle buffer; and the pieces of the body that are in transit, with
+                // one sample in each.
                 let in_streams = in_map + STREAMS * (4 * CHUNK + shuffle + 32);
                 let (produced, mapped) = (wait_until_stable(&produced), mapped.load(Ordering::SeqCst));
                 assert!((taken * batch..=in_map).contains(&mapped), "{mapped} mapped, at most {in_map}");

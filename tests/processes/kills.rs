@@ -72,7 +72,7 @@ fn rank_in_child() {
         let batch = batch.unwrap();
         let state = batch.state().unwrap().clone();
         save(&batch_of(directory, step, topology.rank()), &batch.into_items().join(" "));
-        // A batch counts once its state is written.
+        // Saved after the batch: once this file exists, the rank has completed the step.
         state.save(state_of(directory, step, topology.rank())).unwrap();
         // The time that a trainer's step would take.
         thread::sleep(Duration::from_millis(1));
@@ -271,7 +271,7 @@ impl Job {
     }
 }
 
-/// Runs a job. All ranks of each launch but the last are killed.
+/// Runs a job. In each launch except the last, all ranks are killed.
 fn survives(kind: Kind, steps: Option<u64>) {
     let mut job = Job::new(kind, steps);
     let ledger = job.end.ledger();

@@ -1,8 +1,8 @@
 //! Reads many epochs over a network with frequent faults: every sample arrives exactly once, and no resource
 //! leaks.
 //!
-//! Two requests in a hundred meet a fault. The test takes three seconds, or the number of seconds that the
-//! environment sets:
+//! Two requests in a hundred get a reply with a fault. The test takes three seconds, or the number of seconds
+//! that the environment sets:
 //!
 //! ```text
 //! SHARDSTREAM_SOAK_SECONDS=1800 cargo test --release --all-features --test processes soak -- --nocapture
@@ -10,8 +10,8 @@
 //!
 //! `SHARDSTREAM_SOAK_SEED` repeats the faults of an earlier run, as far as requests arrive in the same order.
 //!
-//! The reader is a separate process: so the memory, sockets and threads of the server are not counted, and
-//! the client of `gs://` can take its address from the environment.
+//! The shards are read in a separate process. The counts of memory, sockets and threads therefore exclude the
+//! server, and the client of `gs://` can take the server's address from the environment.
 
 use crate::support::child::child;
 use crate::support::server::{Ending, Reply, Request, Server};
@@ -162,7 +162,7 @@ impl Usage {
     }
 }
 
-/// The datasets that are read in turn, and the store that they share.
+/// The loaders that are run in turn, and the store that they share.
 fn loaders() -> (Store, Vec<Loader<Batch<Sample>>>) {
     let store =
         Store::builder().range_size(64 << 10).retry_pause(Duration::from_millis(2)).stall_timeout(STALL);

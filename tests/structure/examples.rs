@@ -1,5 +1,5 @@
-//! Examples in the documentation hide only their last line, which gives `?` a type. They need no hidden setup,
-//! as they read the data in `docs/data`.
+//! Examples in the documentation hide only their last line, which gives `?` a type. They need no hidden
+//! setup, as they read the data in `docs/data`.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -23,8 +23,8 @@ pub(crate) struct Module {
 #[derive(Default)]
 pub(crate) struct Crate {
     pub(crate) modules: BTreeMap<Segments, Module>,
-    /// The libraries of the workspace that this crate uses. The key is the name in its code, the value the
-    /// library's name.
+    /// The libraries of the workspace that this crate uses. The key is the library's name in this crate's
+    /// code, the value the library's own name.
     pub(crate) externs: BTreeMap<String, String>,
 }
 
