@@ -35,8 +35,8 @@ impl<I> StreamEvent<I> {
 pub(super) struct StreamFault {
     /// Number of passes that the stream had completed before the failure.
     pub(super) pass: u64,
-    /// Whether reading and selecting a sample has succeeded since the last failure of this kind. Samples that
-    /// the selection dropped count as successes.
+    /// Whether a sample was read and selected successfully since the last `StreamFault` of the stream. A
+    /// sample that the selection dropped counts as a success.
     pub(super) after_success: bool,
     pub(super) error: Error,
 }
@@ -73,8 +73,8 @@ pub(super) struct InputOrigin {
 pub(super) enum LoaderEvent<T> {
     /// An item, which takes the next sequence number of its stream.
     Item(Tag, T),
-    /// The next sequence number of the stream has no item, because the stream has no item of the shape of
-    /// that step.
+    /// The next sequence number of the stream has no item, because no waiting item of the stream fits into
+    /// the shape of that number's step.
     Gap(Tag),
     /// A failure between two items. It takes no sequence number.
     Fault(SampleFault),
@@ -128,7 +128,7 @@ pub(super) enum FailedStep {
     Map,
     /// The stream stage, or a function after it. Each item that they return is a success.
     Stage,
-    /// Writing the row of an item of a stream stage.
+    /// Writing the row of an item that a stream stage returned.
     Row,
 }
 
@@ -144,7 +144,8 @@ pub(super) struct Tag {
     /// The used size of the item and its capacity, such as the number of tokens in a packed row and the
     /// length of the row. Both are 0 unless a stateful stage counts them.
     pub(super) fill: (u64, u64),
-    /// The key and shard of the sample, if the row or the batch of the item may fail.
+    /// The key and shard of the sample. `None` if neither writing the item's row nor making its batch can
+    /// fail.
     pub(super) location: Option<Box<SampleLocation>>,
 }
 

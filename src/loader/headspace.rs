@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 pub struct Headspace {
     /// Number of steps that were timed in each of the two measurements: with loading, and without loading.
     pub steps: u64,
-    /// Total time with a new batch for each step, without the wait for the first batch.
+    /// Total time of the steps if each loads a new batch, without the wait for the first batch.
     #[serde(serialize_with = "crate::seconds::serialize")]
     pub loading: Duration,
-    /// Total time with the same batch for all steps.
+    /// Total time of the steps if each gets the same, already loaded batch.
     #[serde(serialize_with = "crate::seconds::serialize")]
     pub free: Duration,
 }
@@ -46,8 +46,8 @@ impl fmt::Display for Headspace {
 }
 
 impl<B: Send + 'static> Loader<B> {
-    /// Measures how much faster training would be if loading took no time. Times up to `steps` steps with the
-    /// batches of an epoch, and then the same number of steps with the first batch repeated.
+    /// Measures how much faster training would be if loading took no time. Runs up to `steps` steps with the
+    /// batches of an epoch, then the same number of steps with the first batch only, and measures both times.
     ///
     /// `step` should return only when the device is done with the batch, or at least return at the same point
     /// in both measurements. The first step is not timed. If the last batch of an epoch is smaller than the

@@ -2,11 +2,11 @@
 //!
 //! ```text
 //! builder     the options
-//! settings    the checked options, and the lengths and the state header computed from them
-//! prepare     makes the streams of a run out of settings and a state
+//! settings    the checked options, and values computed from them, such as the lengths of the streams
+//! prepare     makes the streams of a run from settings and a state
 //! steps       the number of steps of a rank, and the number of steps left
-//! skip_steps  computes the positions of the streams a number of steps later
-//! start       makes a loader out of settings and stages
+//! skip_steps  computes the positions of the streams after a number of further steps
+//! start       makes a loader from settings and stages
 //! stream      one stream of one dataset: its epochs, read, selected and shuffled
 //! stages      the functions that are applied to a sample
 //! pool        runs the stages on threads
@@ -236,8 +236,8 @@ impl<B: Send + 'static> Loader<B> {
     ///
     /// # Errors
     /// [`ErrorKind::State`](crate::ErrorKind::State), which lists all changes that are not allowed, and says
-    /// how to allow them. The same kind of error is returned if the state does not contain all ranks, or is
-    /// of another number of streams or another epoch.
+    /// how to allow them. The same kind of error is returned if the state does not contain all ranks, or has
+    /// another number of streams or another epoch.
     ///
     /// ```
     /// use shardstream::prelude::*;
@@ -287,10 +287,10 @@ impl<B: Send + 'static> Loader<B> {
     ///
     /// This is the same as [`State::skip`] on the state at the beginning of the epoch. Use [`State::skip`] to
     /// skip steps in epochs without end, or in the middle of a run: after a spike of the loss, for example.
-    /// The [digest](State::digest) contains the number of skipped samples. Skipped samples are not read, so
-    /// samples that would have failed count as samples. A run that reads the steps replaces failed samples by
-    /// the next samples. So the batches after these steps begin a few samples later in that run than in a run
-    /// that skips the steps.
+    /// The samples of skipped steps are not read: the [digest](State::digest) has only their number, which
+    /// includes samples that would have failed. A run that reads the steps replaces each failed sample with
+    /// the next sample of its stream. Therefore its batches after these steps begin a few samples later than
+    /// those of a run that skips the steps.
     ///
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the lengths of the streams are not known (see

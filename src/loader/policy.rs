@@ -63,9 +63,9 @@ impl OnError {
     /// success of that step between them. Default: 100.
     ///
     /// There are four steps: reading and selecting samples; the stages on the threads; a stateful stage with
-    /// the stages after it; and writing the rows of its items. A step succeeds with a sample that it filters
-    /// out, too. A sample that waits in a shuffle buffer or a packer has succeeded in the steps before that
-    /// buffer or packer.
+    /// the stages after it; and writing the rows of its items. A sample that a step filters out counts as a
+    /// success of the step. A sample that waits in a shuffle buffer or a packer has succeeded in the steps
+    /// before that buffer or packer.
     pub fn in_a_row(mut self, limit: u64) -> Self {
         self.in_a_row = Some(limit);
         self
@@ -178,7 +178,7 @@ impl Default for OnError {
     }
 }
 
-/// The failures and samples before a failure.
+/// Numbers of failures and samples before a failure.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     /// Failures of the stream since its last success.

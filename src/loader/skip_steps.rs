@@ -1,4 +1,4 @@
-//! Computes the positions of the streams a number of steps later, without reading.
+//! Computes the positions of the streams after a number of further steps, without reading the shards.
 
 use super::prepare::RankPosition;
 use super::settings::{DatasetSettings, Settings};

@@ -293,7 +293,8 @@ fn decoding_allocates_only_what_the_image_decoder_does() {
     assert!(count < 90 * 1000, "{count} allocations for 1000 pictures");
 }
 
-/// Mono sound is decoded in place. Sound of several channels is also held once as separate channels.
+/// Mono sound is decoded into its final buffer. Several channels are decoded into a buffer each and then
+/// copied into one.
 #[cfg(feature = "audio")]
 #[test]
 fn sound_of_a_known_length_takes_at_most_two_copies_in_memory() {

@@ -61,8 +61,8 @@ fn assert_nothing_in_use(budget: &Budget) {
 /// The most bytes that the queues of all loaders hold while no batch is taken: a quarter of the budget, plus
 /// the small chunks that the budget grants even if it has no room.
 fn queues(budget: u64, streams: usize, chunk: u64) -> u64 {
-    // Chunks granted without room: for each stream its current chunk and one ahead; for each loader its
-    // current chunk and one for each thread.
+    // The budget grants these chunks even if it is full. Per stream: the current chunk and one that was read
+    // ahead. Per loader: one chunk, and one for each thread.
     budget / 4 + (LOADERS * (2 * streams + 1 + THREADS)) as u64 * chunk
 }
 
@@ -158,8 +158,8 @@ fn loaders_of_local_files_share_the_budget() {
     let (most_held, held) =
         (queues(BUDGET, STREAMS, (64 << 10) + 4 * 4096), wait_until_stable(|| budget.in_use()));
     assert!(held < most_held, "{} MB in queues, at most {} MB may be", held >> 20, most_held >> 20);
-    // Each stream reads its file repeatedly. It may have read up to one whole file more than the samples in
-    // its queues account for.
+    // Each stream reads its file repeatedly. Besides the samples in its queues, it may have read as many
+    // bytes as the whole file has.
     let read = wait_until_stable(read) - before;
     let batches = (LOADERS * 3 * 16 * SAMPLE * 2) as u64;
     let most = most_held * 5 / 4 + (LOADERS * STREAMS) as u64 * shard + batches;

@@ -121,8 +121,8 @@ fn dataset_of(store: StoreBuilder, source: Custom) -> Dataset {
     dataset.streams(2).build().unwrap()
 }
 
-/// Drops a loader's batches before the first batch, after some batches, and while they wait for a batch.
-/// Tests both the iterator and the asynchronous stream.
+/// Drops a loader's iterator before its first batch and after some batches. Does the same with the
+/// asynchronous stream, and also drops the stream while it waits for a batch.
 fn drop_at_any_point(dataset: &Dataset, batches: &[usize]) {
     let alive = Arc::new(());
     let start = || -> Batches<Batch<Sample>> {
@@ -340,8 +340,8 @@ fn a_dropped_feed_uploads_nothing() {
             Ok(batch)
         });
         assert_eq!(feed.next().unwrap().unwrap().len(), 7);
-        // Each of the two streams of 5 samples has samples left, but the remaining samples of both streams
-        // are too few for another batch.
+        // The two streams have 5 samples each. After the batch of 7, the last 3 samples are too few for
+        // another batch.
         let before = wait_until_stable(&uploaded);
         drop(feed);
         assert_eq!(uploaded.load(Ordering::SeqCst), before, "a dropped feed uploads no further batch");
@@ -424,9 +424,9 @@ fn an_idle_consumer_stops_the_readers() {
                 // The samples in chunks: the chunk that is being batched, the chunks in the queue, and one
                 // chunk in each thread.
                 let in_map = batched + (1 + 2 * THREADS + THREADS) * CHUNK;
-                // Per stream: the current chunk, two chunks ahead, and the chunk being filled; the samples of
-                // the shuffle buffer; and the pieces of the source's body that are in transit, with one
-                // sample in each.
+                // Per stream: the current chunk, two chunks that were read ahead, and the chunk being filled;
+                // the samples of the shuffle buffer; and the pieces of the body that are in transit, with
+                // one sample in each.
                 let in_streams = in_map + STREAMS * (4 * CHUNK + shuffle + 32);
                 let (produced, mapped) = (wait_until_stable(&produced), mapped.load(Ordering::SeqCst));
                 assert!((taken * batch..=in_map).contains(&mapped), "{mapped} mapped, at most {in_map}");

@@ -19,7 +19,7 @@ fn key(sample: &Sample) -> shardstream::Result<String> {
     Ok(sample.key().to_owned())
 }
 
-/// Time for which the cores were idle or ran work of lower priority, in hundredths of a second.
+/// Time for which the cores were idle or ran low-priority processes, in hundredths of a second.
 fn idle() -> Option<u64> {
     let stat = std::fs::read_to_string("/proc/stat").ok()?;
     let numbers = stat.strip_prefix("cpu ")?.split_ascii_whitespace().take(5);

@@ -1,7 +1,7 @@
 //! Compiles the blocks of the README and the pages as readers see them, without the lines that rustdoc hides.
-//! A block with its own `main` is a program; any other block is the body of a `fn main() ->
-//! shardstream::Result<()>` that imports the prelude. A block that is neither is marked `ignore`. The results
-//! of the blocks are tested by rustdoc, which runs them.
+//! A block marked `ignore` is left out. A block with its own `main` is compiled as it is. Any other block
+//! becomes the body of a `fn main() -> shardstream::Result<()>` that imports the prelude. Here, no block is
+//! run: rustdoc runs the blocks and tests their results.
 
 #![allow(dead_code, unused, clippy::all, missing_debug_implementations)]
 

@@ -251,8 +251,8 @@ fn files_that_nobody_writes_any_more_are_removed() {
     fixture.assert_sound();
 }
 
-/// Flips a bit in one block after the other. In turns, a process that reads ranges and a process that reads
-/// the whole object find the damage.
+/// Flips a bit in every third block, one block at a time. Each time a new process finds the damage: it reads
+/// ranges in one round and the whole object in the next.
 #[test]
 fn the_process_that_finds_damage_repairs_it() {
     let fixture = CacheFixture::new();

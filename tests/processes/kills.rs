@@ -72,7 +72,7 @@ fn rank_in_child() {
         let batch = batch.unwrap();
         let state = batch.state().unwrap().clone();
         save(&batch_of(directory, step, topology.rank()), &batch.into_items().join(" "));
-        // A batch counts once its state is written.
+        // Saved after the batch: once this file exists, the rank has completed the step.
         state.save(state_of(directory, step, topology.rank())).unwrap();
         // The time that a trainer's step would take.
         thread::sleep(Duration::from_millis(1));
@@ -80,13 +80,13 @@ fn rank_in_child() {
     batches.state().save(end_of(directory, topology.rank())).unwrap();
 }
 
-/// A job over several launches, and the run of one process that is never killed.
+/// A job of several launches, and a reference run: one process that is never killed.
 struct Job {
     pipeline: Pipeline,
     home: tempfile::TempDir,
-    /// For each step of the run that is never killed, its batch and the state after it; and the run's last
-    /// state.
+    /// For each step of the reference run, the batch and the state after the step.
     alone: Vec<(Vec<String>, State)>,
+    /// The final state of the reference run.
     end: State,
     rng: Rng,
     launches: usize,
@@ -100,9 +100,9 @@ struct Job {
 /// When to kill a rank.
 #[derive(Debug)]
 struct Kill {
-    /// The step after which the rank is killed; `None` if the rank is killed after its start.
+    /// The rank is killed after it completes this step; `None`: after it starts.
     step: Option<u64>,
-    /// Delay after that step, or after the start.
+    /// Delay between that event and the kill.
     pause: Duration,
 }
 
@@ -177,8 +177,8 @@ impl Job {
         (most, (0..ranks).map(kill).collect())
     }
 
-    /// Launches `ranks` ranks from the last merged state, and kills them or lets them finish. Only steps that
-    /// all ranks completed count.
+    /// Launches `ranks` ranks from the last merged state, and kills them or lets them finish. The job resumes
+    /// after the last step that all ranks completed.
     fn launch(&mut self, ranks: usize, killed: bool) {
         let directory = self.home.path().join(format!("launch-{}", self.launches));
         fs::create_dir(&directory).unwrap();
@@ -216,7 +216,8 @@ impl Job {
         let is_done = |step: u64, rank: usize| state_of(directory, step, rank).exists();
         let done = |rank: usize| (self.after..).find(|step| !is_done(step + 1, rank)).unwrap();
         let ended = |rank: usize| end_of(directory, rank).exists();
-        // A rank that has finished its epoch does not limit the steps that count.
+        // A rank that has finished its epoch may have fewer steps than the others. It is left out of the
+        // minimum.
         let waiting = (0..ranks).filter(|rank| !ended(*rank)).map(done).min();
         let step = waiting.unwrap_or_else(|| (0..ranks).map(done).max().unwrap());
         println!("{ranks} ranks from {} to {step}", self.after);
@@ -270,7 +271,7 @@ impl Job {
     }
 }
 
-/// Runs a job. All ranks of each launch but the last are killed.
+/// Runs a job. In each launch except the last, all ranks are killed.
 fn survives(kind: Kind, steps: Option<u64>) {
     let mut job = Job::new(kind, steps);
     let ledger = job.end.ledger();

@@ -21,7 +21,7 @@ impl Drop for Rank {
 }
 
 impl Rank {
-    /// Starts the ignored test `rank_in_child` of `module`, which is `module_path!()`.
+    /// Starts the ignored test `rank_in_child` of `module`, the caller's `module_path!()`.
     pub(super) fn start(module: &str, rank: usize, world_size: usize, config: &impl Serialize) -> Self {
         let child = child(module, "rank_in_child")
             // Removes the variables of a launcher that started the tests, if any: they describe another job.

@@ -1,8 +1,8 @@
 //! Reads many epochs over a network with frequent faults: every sample arrives exactly once, and no resource
 //! leaks.
 //!
-//! Two requests in a hundred meet a fault. The test takes three seconds, or the number of seconds that the
-//! environment sets:
+//! Two requests in a hundred get a reply with a fault. The test takes three seconds, or the number of seconds
+//! that the environment sets:
 //!
 //! ```text
 //! SHARDSTREAM_SOAK_SECONDS=1800 cargo test --release --all-features --test processes soak -- --nocapture
@@ -10,8 +10,8 @@
 //!
 //! `SHARDSTREAM_SOAK_SEED` repeats the faults of an earlier run, as far as requests arrive in the same order.
 //!
-//! The reader is a separate process: so the memory, sockets and threads of the server are not counted, and
-//! the client of `gs://` can take its address from the environment.
+//! The shards are read in a separate process. The counts of memory, sockets and threads therefore exclude the
+//! server, and the client of `gs://` can take the server's address from the environment.
 
 use crate::support::child::child;
 use crate::support::server::{Ending, Reply, Request, Server};
@@ -27,7 +27,7 @@ use std::{env, fs, thread};
 
 const SHARDS: u64 = 16;
 const SAMPLES: u64 = 100;
-/// One request in this many meets a fault.
+/// One of this many requests gets a reply with a fault.
 const FAULTS: u64 = 50;
 /// How long a response may send nothing before the client gives up.
 const STALL: Duration = Duration::from_millis(400);
@@ -162,7 +162,7 @@ impl Usage {
     }
 }
 
-/// The datasets that are read in turn, and the store that they share.
+/// The loaders that are run in turn, and the store that they share.
 fn loaders() -> (Store, Vec<Loader<Batch<Sample>>>) {
     let store =
         Store::builder().range_size(64 << 10).retry_pause(Duration::from_millis(2)).stall_timeout(STALL);
@@ -194,8 +194,8 @@ fn reader_in_child() {
     let mut expected: Vec<_> = clean.map(|sample| known(&sample.unwrap())).collect();
     expected.sort_unstable();
     let (store, loaders) = loaders();
-    // At the end of a short run, all connections of the budget may be open but idle; at its beginning, few
-    // are open.
+    // Few connections are open at the beginning of a short run. At its end, all connections of the budget may
+    // be open, though idle.
     let most_files = Usage::now().files + CONNECTIONS;
     let (begun, time) = (Instant::now(), Duration::from_secs(seconds()));
     let (mut epochs, mut told, mut warm, mut last) = (0, Duration::ZERO, Usage::default(), Usage::default());

@@ -116,7 +116,7 @@ save("rgb.jpg", large, quality=90, keep_rgb=True)
 save("odd.jpg", odd, quality=90)
 save("wide.jpg", photo(401, 24), quality=90)
 save("high.jpg", photo(24, 401), quality=90)
-# libjpeg upsamples the colours of images with one or two columns differently.
+# For images with one or two columns, libjpeg upsamples colours in another way than for wider images.
 for width in range(1, 5):
     for height in [1, 2, 3, 5, 17, 40]:
         for subsampling in ["4:2:2", "4:2:0"]:

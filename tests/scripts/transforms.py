@@ -58,7 +58,7 @@ def apply(image, name, parameters):
     if name == "posterize":
         return ImageOps.posterize(image, parameters[0]) if parameters[0] > 0 else None
     if name == "solarize":
-        # torchvision compares tensors with the threshold as a float32 number.
+        # torchvision rounds the threshold to float32 when it compares a tensor with it.
         return ImageOps.solarize(image, float(np.float32(parameters[0])))
     if name in ("invert", "autocontrast", "equalize"):
         return getattr(ImageOps, name)(image)

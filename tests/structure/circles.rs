@@ -1,5 +1,5 @@
-//! No module imports itself through other modules: there are no circles of imports, neither between files nor
-//! between the folders in a folder.
+//! No module imports itself through other modules: neither files nor sibling folders have a circle of
+//! imports.
 
 use crate::imports::{Imports, Resolver};
 use crate::modules::Crate;
@@ -88,7 +88,7 @@ fn no_crate_has_a_circle_of_modules() {
     assert!(text.is_empty(), "{text}");
 }
 
-/// The imports of a crate whose files are in memory, as `from -> to`, and its circles.
+/// Reads a crate from `files`, pairs of path and text. Returns its imports, as `from -> to`, and its circles.
 fn of_files(files: &[(&str, &str)]) -> (Vec<String>, Vec<String>) {
     let read = |path: &Path| {
         let file = files.iter().find(|(name, _)| Path::new(name) == path);
@@ -149,7 +149,7 @@ fn folders_can_form_a_circle_when_their_files_do_not() {
     ]);
     assert_eq!(arrows, ["client.rs -> transport/fault.rs", "transport/through.rs -> client.rs"]);
     assert_eq!(circles, [": client, transport"]);
-    // A circle one level further down. The levels above that level have no circle.
+    // A circle of the modules in `a`. The modules in the crate's root have no circle.
     let (_, circles) = of_files(&[
         ("lib.rs", "mod a;"),
         ("a/mod.rs", "mod b; mod c; pub struct A;"),

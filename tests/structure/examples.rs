@@ -1,5 +1,5 @@
-//! Examples show what they need: only their last line, which gives `?` a type, is hidden. The data that they
-//! read is in `docs/data`.
+//! Examples in the documentation hide only their last line, which gives `?` a type. They need no hidden
+//! setup, as they read the data in `docs/data`.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! Finds the names that each file takes from other files, from `use` declarations and paths.
+//! Finds the names that each file uses from other files. They are in its `use` declarations and paths.
 
 use crate::modules::Crate;
 use crate::paths::{Namespace, Segments};
@@ -79,7 +79,7 @@ impl<'a> Resolver<'a> {
             let namespace = if place + 1 == rest.len() { last } else { Namespace::Types };
             found = match self.name(code, &at, name, namespace) {
                 Some(found) => found,
-                // The first part may be the name of a crate.
+                // The first segment of the path may be the name of a crate.
                 None if place == 0 && rest.len() == path.len() && namespace == Namespace::Types => {
                     Found::Module((self.find_crate)(code.externs.get(name)?)?, vec![])
                 }

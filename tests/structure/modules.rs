@@ -23,8 +23,8 @@ pub(crate) struct Module {
 #[derive(Default)]
 pub(crate) struct Crate {
     pub(crate) modules: BTreeMap<Segments, Module>,
-    /// The libraries of the workspace that this crate uses. The key is the name in its code, the value the
-    /// library's name.
+    /// The libraries of the workspace that this crate uses. The key is the library's name in this crate's
+    /// code, the value the library's own name.
     pub(crate) externs: BTreeMap<String, String>,
 }
 
@@ -100,7 +100,8 @@ impl Crate {
         if let Some((_, items)) = module.content {
             return self.block(inside, file, &folder.join(&name), items, read);
         }
-        // Under a feature, `path` may name another file, which is read as a module named after that file.
+        // With `cfg_attr`, a feature may set `path` to another file. That file is read too, as a module named
+        // after the file.
         for attribute in &module.attrs {
             let (text, is_always) = match &attribute.meta {
                 syn::Meta::NameValue(value) if value.path.is_ident("path") => (quoted(&value.value), true),
@@ -127,7 +128,8 @@ impl Crate {
     pub(crate) fn files(&self) -> BTreeMap<&str, &Segments> {
         let mut found: BTreeMap<&str, &Segments> = BTreeMap::new();
         for (path, module) in &self.modules {
-            // A module within a file comes after the file's own module, as its path is longer.
+            // The first module found of a file is the file's own: inline modules have longer paths, so they
+            // come later in the map.
             found.entry(&module.file).or_insert(path);
         }
         found

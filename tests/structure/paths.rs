@@ -102,8 +102,8 @@ pub(crate) struct Paths {
 }
 
 impl Paths {
-    /// The collected paths. A path of one name is left out if the code has a variable of that name, as the
-    /// path may be that variable.
+    /// The collected paths. A path of a single segment may be a variable. It is left out if the code has a
+    /// variable of that name.
     pub(crate) fn found(mut self) -> Vec<(Segments, Option<Namespace>)> {
         self.paths.retain(|(path, namespace)| {
             *namespace != Some(Namespace::Values) || path.len() > 1 || !self.variables.contains(&path[0])
@@ -165,7 +165,7 @@ impl<'ast> Visit<'ast> for Paths {
         visit::visit_pat_ident(self, pattern);
     }
 
-    /// The arguments of the usual macros are expressions.
+    /// Visits the arguments of a macro if they are expressions. Otherwise, collects the paths in its tokens.
     fn visit_macro(&mut self, called: &'ast syn::Macro) {
         type Arguments = syn::punctuated::Punctuated<syn::Expr, syn::Token![,]>;
         self.add_path(&called.path, Namespace::Macros);
@@ -217,6 +217,6 @@ impl<'ast> Visit<'ast> for Paths {
         self.blocks.pop();
     }
 
-    /// `visit_block` collects the imports of a block.
+    /// Collects nothing, as `visit_block` already collects the imports of a block.
     fn visit_item_use(&mut self, _: &'ast syn::ItemUse) {}
 }

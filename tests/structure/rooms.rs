@@ -1,5 +1,5 @@
-//! A room imports from the rooms above it in the table of `docs/architecture.md`, and never from a room below
-//! it.
+//! `docs/architecture.md` has a table of rooms: the crates, folders and files of the library. A room imports
+//! from rooms above it in that table, never from a room below it.
 
 use crate::imports::Resolver;
 use crate::workspace::{LIBRARY, TARGETS};

@@ -49,7 +49,7 @@ fn columns(fails: bool) -> Columns {
     Columns::new().with("n", Numbers { fails }).with("label", Scalar::<i32>::new("cls"))
 }
 
-/// The bytes, types and shapes of a batch's tensors, to compare batches wherever their memory is.
+/// The bytes, types and shapes of a batch's tensors, copied out of the batch for comparison.
 fn content(batch: &TensorBatch) -> Vec<(String, String, Vec<u8>)> {
     let of = |(name, tensor): (&str, &shardstream::tensor::Tensor)| {
         (name.to_owned(), tensor.to_string(), tensor.as_bytes().to_vec())

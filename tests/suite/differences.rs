@@ -100,7 +100,8 @@ fn shown(value: &Value) -> String {
     }
 }
 
-/// What this crate reads from a shard; if the shard has the single field `FIELD`, its decoded value.
+/// What this crate reads from a shard. A sample with the key `k` has a single field; for this sample, the
+/// result has the field's decoded value.
 fn ours(path: &Path) -> String {
     let decoder = Decoder::new();
     #[cfg(feature = "image")]

@@ -78,8 +78,8 @@ impl Picture {
         Picture { size: (height, width), pixels: vec![0; (height * width) as usize] }
     }
 
-    /// Draws a digit with squares of `scale` pixels and its upper left corner at (`left`, `top`). Returns its
-    /// box: left, top, right, bottom.
+    /// Draws a digit whose upper left corner is at (`left`, `top`). Each pixel of the glyph becomes a square
+    /// with sides of `scale` pixels. Returns the digit's box: left, top, right, bottom.
     fn draw(&mut self, digit: usize, scale: usize, left: usize, top: usize, white: u8) -> [usize; 4] {
         let (width, height) = (5 * scale, 7 * scale);
         for y in 0..height {

@@ -144,7 +144,7 @@ struct Job {
     epoch: u64,
     /// Number of batches after which a run without an end is stopped; `None` if the run ends by itself.
     stop: Option<usize>,
-    /// Number of batches before the state that is compared with the saved texts.
+    /// Number of batches after which the state is compared with the saved texts.
     saved: usize,
 }
 

@@ -44,8 +44,8 @@ fn filter(name: &str) -> Filter {
     }
 }
 
-/// Applies the steps to a frame. The frame notes each step for later; with `eager`, it carries out each step
-/// at once.
+/// Applies the steps to a frame. The frame carries out all steps at the end. With `eager`, it carries out
+/// each step before it gets the next one.
 fn transformed(file: &[u8], mode: ImageMode, steps: Vec<Step>, eager: bool) -> Result<Image, Error> {
     let apply = move |frame: &mut Frame<'_>, _: &mut Rng| {
         for step in &steps {

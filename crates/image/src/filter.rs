@@ -21,8 +21,8 @@ pub enum Filter {
 
 /// For each of `to` pixels of an axis, the nearest of `from` pixels; 0 if `from` is 0.
 ///
-/// As in Pillow, positions are added up in `f64`: if a centre is exactly between two pixels, the rounding
-/// errors of this sum decide which pixel is chosen.
+/// As in Pillow, each centre is computed by adding the step to the previous centre, in `f64`. If a centre is
+/// exactly between two pixels, the rounding errors of this sum decide which pixel is chosen.
 pub(super) fn nearest_pixels(from: usize, to: u32) -> impl Iterator<Item = usize> {
     let (last, step) = (from.saturating_sub(1), from as f64 / f64::from(to.max(1)));
     let mut at = 0.5 * step;

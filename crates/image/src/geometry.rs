@@ -91,8 +91,8 @@ impl Geometry {
     pub fn visible(&self, corners: Corners) -> Option<VisiblePart> {
         let mut size = self.before;
         let mut visible_corners = clipped(corners, Rect::all(size.width, size.height));
-        // The visible rectangle transformed by the steps so far, not clipped to the picture; `None` if a
-        // perspective maps a part of it to infinity.
+        // The rectangle within the original picture, transformed by the steps so far but not clipped by them;
+        // `None` if a perspective maps a part of it to infinity.
         let mut whole = Some(visible_corners);
         for step in &self.steps {
             let next = step.size(size);
@@ -109,8 +109,8 @@ impl Geometry {
         (visible > 0.0).then_some(VisiblePart { corners: visible_corners, share })
     }
 
-    /// Moves a label image, which has the size of the original picture, and writes it to `to`. Each label is
-    /// taken from the nearest pixel. Labels from outside of the picture are `fill`.
+    /// Applies the steps to a label image, which has the size of the original picture, and writes the result
+    /// to `to`. Each label is taken from the nearest pixel. Labels from outside of the picture are `fill`.
     pub fn move_labels<T: Copy>(&self, labels: &[T], fill: T, to: &mut [T]) {
         let mut lookup = AxisLookup::new(self.before);
         let mut redrawn: Option<Vec<T>> = None;
@@ -282,7 +282,7 @@ fn cut(axis: &mut Vec<usize>, at: u32, length: u32) {
     axis.drain(..(at as usize).min(axis.len()));
 }
 
-/// Resizes one axis to the nearest pixels, as [`Filter::Nearest`](super::Filter) resizes pictures.
+/// Resizes one axis: each new pixel takes the nearest old one, as with [`Filter::Nearest`](super::Filter).
 fn resized(axis: &[usize], to: u32) -> Vec<usize> {
     nearest_pixels(axis.len(), to).map(|at| axis.get(at).copied().unwrap_or(OUTSIDE)).collect()
 }

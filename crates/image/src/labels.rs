@@ -24,8 +24,8 @@ impl LabelImage {
         file.starts_with(b"\x89PNG\r\n\x1a\n")
     }
 
-    /// Reads a PNG that is grey or has a palette. The labels are the grey values, unscaled if they have fewer
-    /// than 8 bits, or the palette indices.
+    /// Reads a PNG that is grey or has a palette. The labels are the grey values or the palette indices. Grey
+    /// values of fewer than 8 bits are not scaled.
     ///
     /// # Errors
     /// [`ImageError::TooLarge`], and [`ImageError::Decode`] for a damaged file, colours or transparency.

@@ -1,5 +1,5 @@
-//! Pictures for training. `shardstream::image` is this crate: its API is stable there. The items that only
-//! shardstream's picture columns use are hidden from the documentation.
+//! Pictures for training. Use this crate as `shardstream::image`: the API under that path is stable. The items
+//! that only shardstream's picture columns use are hidden from the documentation.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod affine;
@@ -82,7 +82,8 @@ pub enum Pixels {
     U8(Vec<u8>),
     /// 0 to 1.
     F32(Vec<f32>),
-    /// 0 to 65535. There is no `From<Vec<u16>>`, so that literals are `u8`.
+    /// 0 to 65535. `Pixels` has no `From<Vec<u16>>`: with it, the compiler could not infer that integer
+    /// literals are `u8`.
     U16(Vec<u16>),
 }
 
@@ -159,7 +160,7 @@ pub enum ImageError {
     /// The image is damaged, or the decoder does not support its kind.
     #[error("cannot decode the image")]
     Decode(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// The format cannot store such an image.
+    /// The format cannot store images of this mode.
     #[error("an image of the mode {mode} cannot be written as {format}")]
     Mode {
         /// The mode of the image.

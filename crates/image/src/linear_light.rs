@@ -80,7 +80,7 @@ impl Curve {
 }
 
 /// Reduces a picture of 1 to 4 channels of 8 bits with Pillow's `LANCZOS` filter, which spans three pixels to
-/// each side. The last of 2 or 4 channels is opacity.
+/// each side. If the number of channels is 2 or 4, the last channel is the opacity.
 pub(super) fn reduce(pixels: &[u8], size: Size, channels: usize, to: Size) -> Result<Vec<u8>, ImageError> {
     let curve = Curve::srgb();
     let row = |width: u32| width as usize * channels;

@@ -24,7 +24,8 @@ pub enum ImageMode {
     /// `l16`: grey, 0 to 65535, as in depth and medical pictures. Files of 16 bits keep their values; values
     /// of fewer bits are scaled so that white becomes 65535. webdataset has no such mode.
     L16,
-    /// `rgb16`: colour, 0 to 65535, as [`L16`](ImageMode::L16).
+    /// `rgb16`: colour, 0 to 65535. Values are scaled as in [`L16`](ImageMode::L16). webdataset has no such
+    /// mode.
     Rgb16,
 }
 

@@ -1,6 +1,7 @@
 //! What the border of a padded picture shows.
 
-/// What the border of a padded picture shows, with the names of torchvision's `padding_mode`.
+/// What the border of a padded picture shows. The variants are named like the values of torchvision's
+/// `padding_mode`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum PaddingMode {

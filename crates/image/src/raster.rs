@@ -22,8 +22,8 @@ impl Raster {
     }
 }
 
-/// The first `size` bytes of `memory`, with arbitrary content. The memory never shrinks, so that it is
-/// cleared only once.
+/// The first `size` bytes of `memory`, with arbitrary content. `memory` never shrinks: only the bytes by
+/// which it grows must be zeroed.
 pub(crate) fn first_bytes(memory: &mut Vec<u8>, size: usize) -> &mut [u8] {
     if memory.len() < size {
         memory.resize(size, 0);

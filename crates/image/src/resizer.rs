@@ -1,4 +1,5 @@
-//! The resizer: [`fast_image_resize`] for grey and RGB pixels of 8 or 16 bits, with opacity only in 16 bits.
+//! The resizer: [`fast_image_resize`] for grey and RGB pixels with 8 or 16 bits per channel. Pixels with
+//! opacity must have 16 bits.
 //!
 //! `fast_image_resize` is generic over pixels and images. This module instantiates it for one image type and
 //! six pixel types, which keeps the compiled code small.

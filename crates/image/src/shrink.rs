@@ -35,8 +35,8 @@ const LIMIT: usize = 512 << 20;
 /// - Colours are weighted by their opacity, which is resized as well.
 /// - A JPEG is written in one sequential scan, with chroma of half the width and height (4:2:0).
 ///
-/// The result depends only on the file and the options. Exception: the decoder of the feature `turbojpeg` and
-/// the default one give pixel values of a JPEG that may differ by 1 or 2.
+/// The result depends only on the file and the options. Exception: for a JPEG, the pixel values with the
+/// feature `turbojpeg` may differ by 1 or 2 from the values without it.
 ///
 /// ```
 /// # mod shardstream { pub use shardstream_base::*; pub mod image { pub use shardstream_image::*; } }
@@ -155,7 +155,7 @@ impl Shrink {
     ///
     /// Only the headers of a kept file are read. Resizing takes the memory of the decoded picture (at most
     /// 512 MiB) and working memory. If the sides are halved, the working memory is at most twice as large as
-    /// the decoded picture; if they are hardly reduced, less than five times.
+    /// the decoded picture. If the sides are hardly reduced, it is less than five times as large.
     ///
     /// # Errors
     /// See [`ImageError`]. A picture that has to be resized must be undamaged to its last byte.
@@ -260,7 +260,7 @@ impl SideLimit {
         };
         let scaled = |pixels: u32| {
             let (pixels, limit, side) = (u64::from(pixels), u64::from(limit), u64::from(side));
-            // The result fits, because it is less than `pixels`.
+            // The result fits into `u32`, because it is less than `pixels`.
             ((2 * pixels * limit + side) / (2 * side)).max(1) as u32
         };
         (side > limit).then(|| Size { height: scaled(size.height), width: scaled(size.width) })

@@ -20,8 +20,8 @@ impl Size {
         u64::from(self.height) * u64::from(self.width)
     }
 
-    /// The number of values of a picture with `per_pixel` values, or bytes, in a pixel; `None` if it
-    /// overflows.
+    /// The number of values (or bytes) of a picture if each pixel has `per_pixel` of them; `None` if the
+    /// number overflows.
     #[doc(hidden)]
     pub fn value_count(self, per_pixel: usize) -> Option<u64> {
         self.pixels().checked_mul(per_pixel as u64)

@@ -205,8 +205,8 @@ impl<B> Iterator for Batches<B> {
         unpack(&self.run, item)
     }
 
-    /// The number of items has no bounds until the batches have ended, because errors are items too, and an
-    /// error may end the batches. [`steps_left`](Batches::steps_left) counts the batches that are left.
+    /// The number of items is unknown until the batches have ended: errors are items too, and an error may
+    /// end the batches early. [`steps_left`](Batches::steps_left) counts the batches that are left.
     fn size_hint(&self) -> (usize, Option<usize>) {
         (0, self.run.has_ended().then_some(0))
     }

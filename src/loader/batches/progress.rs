@@ -29,7 +29,7 @@ pub(in crate::loader) struct RankProgress {
     in_a_row: Vec<[u64; 4]>,
     /// The number of items according to the index, if missing items are replaced by padding or repetition.
     promised: Option<PromisedItems>,
-    /// The fill of all items so far, if a stateful stage counts it.
+    /// The used size and the capacity of all items so far, if a stateful stage counts them.
     pub(super) fill: Fill,
 }
 
@@ -93,7 +93,8 @@ impl RankProgress {
         }
     }
 
-    /// Sets the promised items. The ledger then counts the items that replace missing ones.
+    /// Sets the number of items according to the index. If it is set, the ledger counts the items that
+    /// replace missing ones.
     pub(in crate::loader) fn promised(self, promised: Option<PromisedItems>) -> Self {
         RankProgress { promised, ..self }
     }
@@ -176,7 +177,7 @@ impl RankProgress {
         }
     }
 
-    /// Sets the cursors of the sources with events since the last call.
+    /// Sets the cursor of each source that had an event since the last call.
     pub(super) fn set_cursors(&mut self, mut cursor: impl FnMut(usize) -> Result<Cursor>) -> Result<()> {
         for number in self.outdated.drain(..) {
             self.is_outdated[number] = false;
@@ -185,8 +186,8 @@ impl RankProgress {
         Ok(())
     }
 
-    /// Counts a failure, and returns the counts before it. `NoShards`, which ends a stream, is not counted as
-    /// the failure of a sample: a restore that reaches the same end reports it again.
+    /// Counts a failure, and returns the counts before it. `NoShards` is not counted: it ends a stream, is no
+    /// failure of a sample, and is reported again if a restore reaches the same end.
     pub(super) fn fault(&mut self, fault: &SampleFault) -> Counts {
         let number = self.number_of(&fault.source);
         let counts = self.counts();
@@ -232,8 +233,8 @@ impl RankProgress {
                 first.saturating_add(self.header.begins(from.dataset)).saturating_add(from.pass)
             }
             EpochRange::Epoch(epoch) | EpochRange::EpochRepeated(epoch) => {
-                // Items repeated at the end of an epoch count as part of its last pass, because the ledger is
-                // ordered by epoch.
+                // Items that are repeated at the end of an epoch count for the last pass of that epoch. A
+                // higher number would belong to the next epoch, and the ledger is ordered by epoch.
                 epoch.saturating_mul(repeats).saturating_add(from.pass.min(repeats - 1))
             }
         }

@@ -8,8 +8,8 @@ use crate::loader::watch::Diagnosis;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Options of a run. If the loader is a [mix](crate::Loader::mix), an option that each dataset has is set for
-/// all datasets.
+/// Options of a run. On a [mix](crate::Loader::mix), [`shuffle`](LoaderBuilder::shuffle) applies to each
+/// dataset of the mix.
 impl<T, B, C> LoaderBuilder<T, B, C> {
     /// Shuffles the samples of each stream in a buffer of `samples` samples. The order depends on the
     /// dataset's seed, the epoch and the stream. Default: 0, no shuffle.

@@ -259,12 +259,12 @@ impl<T: Send + 'static> LoaderBuilder<T> {
     /// [`collate_each`](LoaderBuilder::collate_each) sets the columns of each shape.
     ///
     /// The shape of a step depends only on the seed, the shares of the shapes and the number of the step in
-    /// the job: all ranks have the same shape at the same step, on any number of ranks. For its sequence
-    /// numbers in a step, each stream takes its oldest waiting items of that shape, and reads up to
-    /// [`look_ahead`](Buckets::look_ahead) items to find one. If it finds none, it pads a smaller item. If
+    /// the job: all ranks have the same shape at the same step, on any number of ranks. At each of its
+    /// sequence numbers, a stream takes its oldest waiting item of the step's shape. If there is none, the
+    /// stream reads until [`look_ahead`](Buckets::look_ahead) items wait, and then pads a smaller item. If
     /// all waiting items are larger than the shape, the sequence number is a gap, as at the end of an epoch:
     /// the batch then has fewer items than a full batch, and on some ranks it may have no items.
-    /// [`Report::fill`](crate::loader::Report::fill) has the share of padding.
+    /// [`Report::fill`](crate::loader::Report::fill) has the used share of the batches.
     ///
     /// An item larger than every shape is a failure. A state can be restored if the batches of all ranks
     /// together have the same number of items as before. A restore reads again from the oldest waiting item.

@@ -150,7 +150,7 @@ fn a_share_ends_a_run_over_heavily_damaged_data_early_and_no_other_run() {
     };
     assert!(runs(2).all(|read| read.is_some_and(|read| read < 60)));
     assert!(runs(50).all(|read| read.is_some_and(|read| read < 1500)));
-    // 5 failures of 10,000 are expected; more than 10 have a probability of 1.4 %.
+    // A run of 10,000 samples has 5 failures on average. It has more than 10 with a probability of 1.4 %.
     assert!(runs(2000).flatten().count() < 10);
 }
 

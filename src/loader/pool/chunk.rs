@@ -12,7 +12,7 @@ pub(super) struct Chunk<T> {
     pub(super) items: Vec<StreamEvent<T>>,
     /// Number of items that result from the events.
     pub(super) outputs: usize,
-    /// The memory of the chunk in the budget, held until the sequence has taken all events.
+    /// The chunk's reservation in the memory budget. It is released when the sequence has taken all events.
     pub(super) memory: ReadAheadMemory,
 }
 

@@ -29,9 +29,9 @@ const MAX_OUTPUTS: u64 = 1024;
 pub(super) const LONG: Duration = Duration::from_millis(1);
 /// After a chunk that takes less time than this, the next chunk is longer.
 pub(super) const SHORT: Duration = Duration::from_micros(400);
-/// Samples that take less time than this are mapped while they are read, when they are still in the CPU
-/// cache. Slower samples are mapped after the whole chunk was read and its source released, so that another
-/// thread can read the source meanwhile.
+/// A sample that takes less time than this is mapped right after it is read, while it is in the CPU cache.
+/// Slower samples are mapped when the whole chunk has been read and the source has been released, so that
+/// another thread can read the source meanwhile.
 pub(super) const QUICK: Duration = Duration::from_micros(5);
 
 /// The length of the next chunk of one source, computed from its earlier chunks.

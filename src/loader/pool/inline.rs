@@ -27,8 +27,9 @@ pub(in crate::loader) struct InlineOutputs<T> {
 
 struct InlineSource<T> {
     reader: StreamReader,
-    /// The events that were parsed ahead from bytes in memory, while these bytes were in the CPU cache.
-    /// Before the source is read again, the bytes of the other sources may replace them in the cache.
+    /// The events that were parsed ahead, from bytes that the source already had in memory. Parsing is
+    /// fastest while these bytes are in the CPU cache: the bytes of the other sources may replace them there
+    /// before the next event of this source is needed.
     parsed: VecDeque<StreamEvent>,
     outputs: TaggedOutputs<T>,
 }

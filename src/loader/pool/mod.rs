@@ -7,7 +7,7 @@
 //! read_schedule   selects the source that is read next
 //! slot_predictor  predicts the position of a row in the memory of its batch
 //! workers         the threads
-//! inline          the same without threads
+//! inline          runs the stages without threads
 //! row_outputs     writes rows of tensors after a stateful stage
 //! ```
 //!
@@ -60,13 +60,13 @@ struct SourceOutput<T> {
     items: Vec<StreamEvent<MappedInput<T>>>,
     /// Number of events of the current chunk that were taken.
     taken: usize,
-    /// The memory of the current chunk in the budget.
+    /// The current chunk's reservation in the memory budget.
     memory: Option<ReadAheadMemory>,
 }
 
 impl<T: Send + 'static> WorkerPool<T> {
-    /// `streams` and `sequence` are also the arguments of the sequencer that takes the outputs. The first
-    /// call of [`next`](SourceOutputs::next) starts the threads.
+    /// `streams` and `sequence` must be the arguments of the sequencer that takes the outputs. The first call
+    /// of [`next`](SourceOutputs::next) starts the threads.
     pub(super) fn new(
         sources: Sources<T>,
         streams: Vec<MixedStream>,
@@ -120,7 +120,7 @@ impl<T: Send + 'static> SourceOutputs for WorkerPool<T> {
                 }
             };
             source.taken += 1;
-            // On this path, the usual event is moved once less than on the path through `take` below.
+            // Most events take this shorter path, which saves one move of the event.
             if let StreamEvent::Input(mapped) = event
                 && source.outputs.gives_at_once(mapped)
             {
@@ -158,7 +158,7 @@ impl<T: Send + 'static> SourceOutputs for WorkerPool<T> {
 
 impl<T: Send + 'static> Drop for WorkerPool<T> {
     fn drop(&mut self) {
-        // The threads must end before `threads` joins them.
+        // Tells the threads to end, because dropping `threads` waits for them.
         self.workers.close();
     }
 }

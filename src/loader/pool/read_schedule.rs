@@ -49,7 +49,7 @@ pub(super) struct ReadSchedule<S, T> {
     ahead: usize,
     /// Maximum of `ahead`. A source without a chunk is read in any case.
     max_ahead: usize,
-    /// Bytes of the row of an item in its batch.
+    /// Bytes that one item takes in the tensors of its batch.
     row_bytes: usize,
     /// Number of items in all chunks.
     items_waiting: usize,
@@ -72,8 +72,8 @@ struct SourceState<S, T> {
     reader: Option<S>,
     /// Whether [`ReadSchedule::take_out`] took the reader.
     is_taken_out: bool,
-    /// Whether a read may return samples. It is false after a read that would have had to wait, until the
-    /// source is woken.
+    /// Whether a read may return samples. If a read must wait for bytes, this is false until the source is
+    /// woken.
     is_readable: bool,
     ended: bool,
     budget: Budget,
@@ -280,7 +280,8 @@ impl<S, T> ReadSchedule<S, T> {
         None
     }
 
-    /// Whether there is a source to read that needs no memory from the budget or may get it.
+    /// Whether there is a source to read. While the budget is used up, a source counts only if it may be read
+    /// without memory from the budget.
     pub(super) fn is_readable(&self) -> bool {
         let Some(number) = self.next_source() else { return false };
         let has_no_chunk = self.sources.get(number).is_some_and(|source| source.chunks.is_empty());
@@ -303,7 +304,7 @@ impl<S, T> ReadSchedule<S, T> {
         queued.chunks == 0 || self.may_read_ahead()
     }
 
-    /// Whether chunks may be read ahead, so that a source has more than one chunk.
+    /// Whether a chunk may be read ahead, for a source that already has one.
     fn may_read_ahead(&self) -> bool {
         let bytes_waiting = self.items_waiting.saturating_mul(self.row_bytes);
         self.ahead < self.max_ahead && bytes_waiting < MAX_BYTES_WAITING
@@ -337,8 +338,8 @@ impl<S, T> ReadSchedule<S, T> {
         self.sources.iter().map(progress).collect()
     }
 
-    /// Takes the readers for which `which` is true out of the schedule, before any chunk is read.
-    /// [`put_back`](ReadSchedule::put_back) puts them back.
+    /// Takes the readers that `which` selects out of the schedule. Must be called before any chunk is read.
+    /// [`put_back`](ReadSchedule::put_back) puts the readers back.
     pub(super) fn take_out(&mut self, which: impl Fn(&S) -> bool) -> Vec<(usize, S)> {
         let take = |(number, source): (usize, &mut SourceState<S, T>)| {
             source.is_readable = !source.reader.as_ref().is_some_and(&which);
@@ -448,8 +449,8 @@ impl<S, T> ReadSchedule<S, T> {
 }
 
 impl<S, T> SourceState<S, T> {
-    /// The entry in the queue; `None` if the source has nothing to read, is being read, or has too many
-    /// items.
+    /// The entry of this source in the queue; `None` if the source has nothing to read, is being read, or has
+    /// too many items.
     fn priority(&self, source: usize) -> Option<Priority> {
         let can_be_read = self.is_readable && self.reader.is_some();
         if !can_be_read || !self.chunks.is_empty() && !self.has_room() {

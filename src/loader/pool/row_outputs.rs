@@ -1,10 +1,10 @@
 //! `RowOutputs`: writes samples into rows of tensors after a stateful stage. Such a stage decides which
 //! samples form a batch, so the rows cannot be written before that stage.
 //!
-//! The rows of a batch are written together when the sequence takes the first item of the batch: by the
-//! threads of the pool and by the calling thread. The sequence announces the sources of all items
-//! ([`SourceOutputs::look_ahead`]). It takes all announced items before the batch ends, so that no state is
-//! saved while prepared items wait.
+//! Before the sequence takes the first item of a batch, it announces the sources of all items of the batch
+//! ([`SourceOutputs::look_ahead`]). The threads of the pool and the calling thread then write all rows of the
+//! batch. The sequence takes all these rows before the batch ends. Therefore no state is saved while a
+//! written row waits.
 //!
 //! A row that cannot be written is a failure of its source, like a failure of a stage: the sample takes no
 //! sequence number, and the next sample of the source replaces it. The row of the replacement is written when
@@ -106,8 +106,8 @@ enum Pulled {
 }
 
 impl SamplesToRows {
-    /// The work of writing this sample as a row. If the sample has a key or a shard, it replaces that of the
-    /// tag's location.
+    /// The work of writing this sample as a row. Sets the tag's location to the key and shard of the sample;
+    /// a value that the sample lacks is left unchanged.
     fn work(&self, tag: &mut Tag, sample: Sample, slots: RowSlots) -> RowWork {
         if let Some(location) = &mut tag.location {
             **location = sample.location().made_of(location);
@@ -123,7 +123,7 @@ impl<O: SourceOutputs<Item = Sample>> RowOutputs<O> {
         self.writer.collators.get(self.bucket.unwrap_or_default())
     }
 
-    /// The event for an item whose row was written or failed.
+    /// The event for an item whose row was written or could not be written.
     fn written(&mut self, number: usize, tag: Tag, row: Result<Row>) -> LoaderEvent<Row> {
         let Some(source) = self.sources.get_mut(number) else { return LoaderEvent::Fatal(not_written()) };
         match row {

@@ -78,7 +78,8 @@ impl SlotPredictor {
                 budget -= 1;
             }
             let Some((first, slots)) = self.reserved.get_mut(source) else { return taken };
-            // Earlier samples became more items than predicted: the slots of those items are skipped.
+            // More items than predicted resulted from earlier samples: the slots of the additional items are
+            // skipped.
             let skipped = usize::try_from(item.saturating_sub(*first)).unwrap_or(usize::MAX).min(slots.len());
             slots.drain(..skipped);
             *first += skipped as u64;
@@ -89,8 +90,8 @@ impl SlotPredictor {
                     self.reserved_count -= 1;
                     slots.pop_front().unwrap_or_default()
                 }
-                // Earlier samples became fewer items than predicted: one of those samples has the slot of
-                // this item.
+                // Fewer items than predicted resulted from earlier samples: the slot of this item was
+                // already given to one of those samples.
                 false => RowSlots::new(),
             });
         }
@@ -119,8 +120,8 @@ impl SlotPredictor {
                 Some(_) => {}
                 None => return false,
             }
-            // All remaining sequence numbers are gaps. There may be any number of such gaps, because an index
-            // may claim any number of steps.
+            // Stop if all remaining sequence numbers are gaps. There may be any number of such gaps, because
+            // an index may claim any number of steps.
             if self.sequencer.is_exhausted() {
                 return false;
             }
@@ -195,10 +196,10 @@ mod tests {
     fn after_wrong_predictions_later_items_get_the_right_slots() {
         let mut predictor = predictor(1, 100);
         let begin = addresses(&predictor.take(0, 0, 10))[0];
-        // Two of ten samples became no item: the next samples become the items 8 and 9, whose slots were
-        // given to earlier samples.
+        // Two of the ten samples resulted in no item. The next two items have the numbers 8 and 9, whose
+        // slots were already given to those samples.
         assert_eq!(addresses(&predictor.take(0, 8, 4)), [0, 0, begin + 80, begin + 88]);
-        // One sample became three items: the next item is number 14.
+        // Four samples follow, and one of them results in three items: the next item is number 14.
         assert_eq!(addresses(&predictor.take(0, 14, 2)), [begin + 112, begin + 120]);
     }
 

@@ -143,7 +143,7 @@ fn a_directory_keeps_the_index_of_its_shards() {
     let dir = tempfile::tempdir().unwrap();
     let infos = write(ShardWriter::builder(pattern(dir.path(), ".tar")), &motley());
     let all = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
-    // The pattern `s-*` also matches the name of its index.
+    // The pattern `s-*` also matches the index files that the builds leave in the directory.
     for pattern in [all("s-*"), all("s-{000..005}.tar")] {
         let build = || {
             let builder = Dataset::builder(&pattern).topology(Topology::single());

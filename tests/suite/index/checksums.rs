@@ -166,7 +166,7 @@ fn a_damaged_sample_of_a_compressed_shard_is_skipped_once() {
     }
 }
 
-/// The checksum of a zstd frame is compared once the whole frame is decompressed.
+/// The checksum of a zstd frame is only compared after the whole frame has been decompressed.
 #[cfg(feature = "zstd")]
 #[test]
 fn a_flipped_bit_in_a_zstd_shard_is_an_error() {
@@ -220,7 +220,7 @@ impl Drop for Chunk {
     }
 }
 
-/// A source that sends one object whole, in chunks that it makes on demand.
+/// A source of a single object. Each response has the whole object, in chunks that are made on demand.
 #[derive(Debug)]
 struct Chunks(Bytes, Arc<Held>);
 

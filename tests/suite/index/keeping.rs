@@ -22,7 +22,8 @@ fn indexes_are_cached_beside_shards_or_in_a_directory() {
     );
     assert_eq!(fs::read_dir(cache.path()).unwrap().count(), 6);
 
-    // The cached index is used without reading the shard, even if the shard's content was replaced unnoticed.
+    // The cached index is used without reading the shard. The shard's content may even have been replaced, as
+    // long as its size and modification time are the same.
     let ruin = |number: usize| {
         let url = &infos[number].url;
         let time = fs::metadata(url).unwrap().modified().unwrap();

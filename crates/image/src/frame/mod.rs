@@ -154,8 +154,8 @@ impl<'a> Frame<'a> {
         if filter == Filter::Nearest
             && (self.plan.flip_x || self.plan.flip_y || !self.orientation.is_identity())
         {
-            // The plan would resize before it flips. If a centre is equally near to two pixels, it would then
-            // choose another pixel than a resize after the flip.
+            // The plan would resize before it flips. If a centre is equally near to two pixels, such a resize
+            // chooses another pixel than a resize after the flip.
             self.draw()?;
         }
         let resize = PlannedResize { width, height, filter };

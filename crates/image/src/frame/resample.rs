@@ -104,7 +104,7 @@ impl Axis {
         Axis { view, start, length: length.min(rest) }
     }
 
-    /// Whether the kept part consists of exactly `kept` whole pixels, so that this axis needs no resize.
+    /// Whether the kept part consists of exactly `kept` whole pixels. This axis then needs no resize.
     fn is_whole(&self, kept: u32) -> bool {
         self.length == f64::from(kept) && self.start == self.start.round()
     }

@@ -24,7 +24,7 @@ pub fn gaussian_blur(
 /// The weights of a kernel's central pixel and of the pixels to one side of it.
 fn half_kernel(side: u32, sigma: f64) -> Vec<f32> {
     let reach = if sigma > 0.0 { (side.clamp(1, 65_535) - 1) / 2 } else { 0 };
-    // Weights beyond 15 standard deviations are 0 in `f32`, so that a larger kernel costs no more time.
+    // Weights beyond 15 standard deviations are 0 in `f32`: they are left out to save time.
     let reach = f64::from(reach).min((sigma * 15.0).ceil()).max(0.0) as u32;
     let weight = |at: u32| (-0.5 * (f64::from(at) / sigma).powi(2)).exp();
     let weights: Vec<f64> = (0..=reach).map(|at| if at == 0 { 1.0 } else { weight(at) }).collect();

@@ -1,7 +1,6 @@
 //! Colour adjustments of pixels, in place.
 //!
-//! Most functions use a lookup table with 256 entries. Each entry is computed in the same way as the value of
-//! a single pixel would be.
+//! Most functions use a lookup table with 256 entries, one for each value. An entry is the new value.
 
 use crate::convert::luma;
 

@@ -185,8 +185,8 @@ pub fn crop(
     if width == 0 || height == 0 {
         return frame.crop(0, 0, size);
     }
-    // The picture is decoded even if nothing of it remains: a damaged picture must be an error, and not
-    // become a picture of `fill`.
+    // The picture is decoded even if the crop contains none of its pixels: a damaged picture must be an error
+    // and not a crop full of `fill`.
     frame.crop(down.from, across.from, (keep_height, keep_width))?;
     let channels = frame.channels();
     let part = Rect { x: across.to, y: down.to, width: across.length, height: down.length };

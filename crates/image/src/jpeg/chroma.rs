@@ -1,10 +1,10 @@
 //! Repeats the chroma samples of pictures that are up to four pixels wide, as libjpeg does.
 //!
 //! If chroma has half the columns, libjpeg interpolates the columns in between. But if there are only one or
-//! two columns of chroma, libjpeg repeats samples, in both directions. `zune-jpeg` always interpolates. So
-//! this module recovers the file's chroma samples from the output of `zune-jpeg`, and repeats them. It
-//! recovers a sample from a pixel that consists of three quarters of this sample and one quarter of the
-//! previous sample.
+//! two columns of chroma, libjpeg repeats each sample, along the row and (if chroma has half the rows) along
+//! the column. `zune-jpeg` always interpolates. So this module recovers the file's chroma samples from the
+//! output of `zune-jpeg`, and repeats them. It recovers a sample from a pixel that consists of three quarters
+//! of this sample and one quarter of the previous sample.
 
 /// Repeats the chroma samples of YCbCr pixels in rows of `width`. The file has half the columns of chroma
 /// and, if `both` is set, half the rows.

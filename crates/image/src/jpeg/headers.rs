@@ -108,8 +108,8 @@ impl JpegHeaders {
                     headers.width = u16::from_be_bytes([w1, w2]);
                     headers.height_at = start + 1;
                     let (components, more) = components.as_chunks::<3>();
-                    // No decoder reads more than four components, and each component adds to the work on a
-                    // scan.
+                    // Files with more than four components are rejected: no decoder reads them, and each
+                    // component adds to the work on a scan.
                     if !more.is_empty() || components.len() != usize::from(count) || !(1..=4).contains(&count)
                     {
                         return None;
@@ -139,7 +139,7 @@ impl JpegHeaders {
         }
     }
 
-    /// Records a range of the headers that decoders ignore; `None` if there are too many ranges.
+    /// Records a range that libjpeg ignores; `None` if there are now more than [`MAX_IGNORED`] ranges.
     fn ignore(&mut self, part: Range<usize>) -> Option<()> {
         match self.ignored.last_mut() {
             _ if part.is_empty() => {}
@@ -149,7 +149,7 @@ impl JpegHeaders {
         (self.ignored.len() <= MAX_IGNORED).then_some(())
     }
 
-    /// A copy of the file without the ranges that decoders ignore; `None` if there are no such ranges.
+    /// A copy of the file without the ranges that libjpeg ignores; `None` if there are no such ranges.
     pub(super) fn without_ignored(&self, file: &[u8]) -> Option<Vec<u8>> {
         if self.ignored.is_empty() {
             return None;
@@ -164,7 +164,7 @@ impl JpegHeaders {
     }
 
     /// The memory in bytes that decoders need for the coefficients of a file of several scans, and for the
-    /// samples made of them.
+    /// samples computed from the coefficients.
     pub(super) fn coefficient_bytes(&self) -> u64 {
         if self.is_one_pass() { 0 } else { self.samples().saturating_mul(4) }
     }
@@ -222,7 +222,7 @@ impl JpegHeaders {
         self.sequential && self.first_scan == self.components.len()
     }
 
-    /// Whether the file is not progressive, so that each scan has all coefficients of its components.
+    /// Whether the file is sequential: each scan has all coefficients of its components.
     pub(super) fn is_sequential(&self) -> bool {
         self.sequential
     }
@@ -317,7 +317,8 @@ mod tests {
         [b"\xff\xee\0\x0eAdobe\0d\0\0\0\0", &[transform][..]].concat()
     }
 
-    /// A file that ends after the header of its first scan, which has `scan` of the components.
+    /// A file that ends after the header of its first scan. The header says that the scan has `scan`
+    /// components.
     fn headers(extra: &[u8], kind: u8, components: &[(u8, u8)], scan: u8) -> Vec<u8> {
         let count = components.len() as u8;
         let mut file = [b"\xff\xd8", extra, &[0xff, kind, 0, 8 + 3 * count, 8, 0, 16, 0, 16, count]].concat();

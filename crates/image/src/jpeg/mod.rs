@@ -40,7 +40,7 @@ impl JpegScratch {
 
 impl JpegHeaders {
     /// Reads the headers and the positions of the scans. Returns an error if the markers are inconsistent, or
-    /// if the decoder would not read such a file correctly.
+    /// if the decoder would decode the file wrongly.
     pub(super) fn open(file: &[u8]) -> Result<Self, ImageError> {
         let headers = JpegHeaders::read(file).filter(|headers| headers.width > 0 && headers.height > 0);
         let mut headers = match headers {
@@ -59,8 +59,8 @@ impl JpegHeaders {
         }
     }
 
-    /// Whether the decoder in Rust decodes the file, because libjpeg would warn about its headers. Such a
-    /// warning cannot be distinguished from a warning about damage.
+    /// Whether the file is decoded by the decoder in Rust. It decodes the files whose headers libjpeg would
+    /// warn about: such a warning cannot be distinguished from a warning about damage.
     #[cfg(feature = "turbojpeg")]
     fn uses_portable(&self) -> bool {
         self.is_odd()

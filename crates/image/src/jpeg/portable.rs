@@ -51,7 +51,7 @@ pub(super) fn decode(
     };
     decoder.set_options(options.jpeg_set_out_colorspace(colors));
     let (width, height) = decoder.dimensions().unwrap_or_default();
-    // Both are 16-bit numbers in the file.
+    // The casts are exact: the file stores its width and height in 16 bits.
     let (width, height) = (width as u32, height as u32);
     if (width, height) != (headers.width.into(), rows.unwrap_or(headers.height).into()) {
         return Err(ImageError::Decode("the JPEG file contradicts itself about its size".into()));

@@ -12,7 +12,7 @@ pub(crate) struct DecodeRequest {
     pub(crate) reduction: f64,
     /// 1 for grey, 3 for colour.
     pub(crate) channels: usize,
-    /// Whether the data of the whole picture is verified, also below the window: it must be exactly as much
-    /// as the picture needs.
+    /// Whether the data of the whole picture is verified, also below the window. Missing or left-over data is
+    /// then an error.
     pub(crate) verify: bool,
 }

@@ -1,8 +1,8 @@
 //! Finds the runs of entropy-coded data in the image data of a JPEG, and checks that its markers are
 //! consistent.
 //!
-//! A run ends at a restart marker or at the marker after its scan. Restart markers are numbered from 0 to 7,
-//! over and over, and the size of a scan determines their number. So missing and surplus runs, runs of
+//! A run ends at a restart marker or at the marker after its scan. Restart markers are numbered cyclically
+//! from 0 to 7, and the size of a scan determines how many it must have. So missing and surplus runs, runs of
 //! another picture and missing scans are detected without decoding.
 
 use super::headers::{JpegHeaders, Scan, Scans};
@@ -26,7 +26,7 @@ type MissingBits = [u8; 64];
 /// How often, on average, the scans of a large file may visit each sample. Encoders write up to about ten
 /// scans, and each scan visits only some of the samples.
 const MAX_VISITS: u64 = 16;
-/// Number of visits to samples that the scans of any file may make, even of a small file.
+/// The scans of a file may always make this many visits to samples, however small the file is.
 const SMALL_VISITS: u64 = 1 << 28;
 
 /// Each scan counts as a visit to at least this many samples. This bounds the number of scans, and thereby

@@ -116,8 +116,9 @@ impl Handle {
         self.checked(done)?;
         let all = Rect::all(width.div_ceil(shrink), height.div_ceil(shrink));
         let mut region = region(request.window, shrink, headers.unit_width(), all);
-        // In a file of one scan, libjpeg does not read the data below the region. In a file of several scans,
-        // libjpeg reads all scans first.
+        // In a file of one scan, libjpeg does not read the data below the region. So the region is extended
+        // to the last row if that data must be verified. In a file of several scans, libjpeg always reads all
+        // data first.
         if request.verify && headers.is_one_pass() {
             region.height = all.height - region.y;
         }
@@ -133,8 +134,8 @@ impl Handle {
         let to = first_bytes(to, size);
         let size = pixels * channels;
         // SAFETY: the instance is alive, `length` is the length of `file`, and the file has not changed since
-        // its header was read. `to` has room for the region of pixels of `format`, without gaps between the
-        // rows: the region is in the picture at that scale, or is all of it.
+        // its header was read. `to` has room for the region's pixels in `format`, without gaps between the
+        // rows: the region is a part of the picture at that scale, or the whole picture.
         let done =
             unsafe { tj::tj3Decompress8(self.0.as_ptr(), file.as_ptr(), length, to.as_mut_ptr(), 0, format) };
         if done != 0 {

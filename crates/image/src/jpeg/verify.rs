@@ -13,8 +13,8 @@
 //! - After a run, the decoder searches for the marker byte by byte, which it does nowhere else. The bytes
 //!   that it skips are left-over data.
 //!
-//! In a file of several scans, each scan must end with a restart interval, or the decoder does not search for
-//! the marker after the scan: see [`closing_interval`].
+//! In a file of several scans, the last restart interval of each scan must be complete: else the decoder does
+//! not search for the marker after the scan. See [`closing_interval`].
 //!
 //! Two cases are not detected: missing bits of a run's last symbol that are ones, and up to seven left-over
 //! bytes, which are already in the decoder's buffer.
@@ -64,11 +64,14 @@ pub(super) fn copy(file: &[u8], headers: &JpegHeaders, to: &mut Vec<u8>) {
     to.extend_from_slice(b"\xff\xd9");
 }
 
-/// The restart interval that [`copy`] writes before a scan of a file of several scans. Where a restart
-/// interval ends with the scan, the decoder searches for the next marker, and accepts any marker. Otherwise,
-/// after the first scan of a progressive file and after every scan of a sequential one, it expects the marker
-/// at once. So a scan without restart intervals gets one interval as long as itself. A scan that is too long
-/// for one interval gets no 1-bits.
+/// The restart interval that [`copy`] writes before each scan of a file with several scans.
+///
+/// If the last restart interval is complete at the end of the scan, the decoder searches for the next marker
+/// and accepts any marker. If it is not, the decoder expects the marker at once after the first scan of a
+/// progressive file and after every scan of a sequential file. There, [`copy`] must not write 1-bits.
+///
+/// So a scan without restart intervals gets one interval as long as the scan. If the scan is too long for 16
+/// bits, the result is 0: no interval.
 fn closing_interval(units: u64, interval: u16) -> u16 {
     if interval > 0 { interval } else { u16::try_from(units).unwrap_or(0) }
 }

@@ -87,8 +87,8 @@ fn the_format_and_the_channels_stay_the_same() {
     let file = resized(to(30), &jpeg((40, 60)));
     let image = Image::decode(&file, ImageMode::Rgb8).unwrap();
     assert!(file.starts_with(b"\xff\xd8") && (image.height(), image.width()) == (20, 30));
-    // A single scan: the default decoder does not support several scans here, and other decoders decode such
-    // a file only as a whole.
+    // The file has a single scan. The default decoder does not support several scans with subsampled
+    // components, and other decoders cannot decode a part of such a file.
     assert_eq!(file.windows(2).filter(|bytes| *bytes == [0xff, 0xda]).count(), 1);
     let file = resized(to(30), &grey(60).to_jpeg(90).unwrap());
     assert_eq!(JpegHeaders::open(&file).unwrap().channels(), 1);
@@ -149,7 +149,7 @@ fn icc_profiles_are_kept() {
     let parts = [part(2, &profile[60_000..]), part(1, &profile[..60_000])];
     let file = with_segments(&jpeg((40, 60)), &parts);
     assert_eq!(icc_profile(&resized(to(30), &file)), Some(profile.clone()));
-    // The second part of two is announced but missing.
+    // The profile has two parts, and the file has only the second.
     let file = with_segments(&jpeg((40, 60)), &parts[..1]);
     assert_eq!(icc_profile(&resized(to(30), &file)), None);
 

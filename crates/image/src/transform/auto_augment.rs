@@ -63,7 +63,7 @@ fn draw(
     bin: impl FnOnce(&mut Rng) -> u32,
 ) -> (Op, f32) {
     let op = OPS[rng.below(OPS.len() as u64) as usize];
-    // Any bin tells whether the operation has a magnitude.
+    // Whether an operation has a magnitude does not depend on the bin.
     if space.magnitude(op, 0, bins, size).is_none() {
         return (op, 0.0);
     }
@@ -77,13 +77,16 @@ fn draw(
 /// Applies several random operations out of fourteen, one after the other, all with the same magnitude. As
 /// torchvision's `RandAugment`.
 ///
-/// The operations, all equally likely, and their magnitudes in the last bin: `Identity`; `ShearX`, `ShearY`
-/// (0.3 pixels for each pixel), `TranslateX`, `TranslateY` (150/331 of the picture's side), `Rotate` (30
-/// degrees), `Brightness`, `Color`, `Contrast`, `Sharpness` (a factor of 1 ± 0.9), all of these with a random
-/// sign; `Posterize` (keeps 4 bits), `Solarize` (inverts all values), `AutoContrast`, `Equalize`. Bin 0 is no
-/// change, and the bins are equally spaced.
+/// The fourteen operations are equally likely. Their magnitudes in the last bin are in parentheses:
 ///
-/// For each operation, its kind is drawn, and then its sign, if it has a random one.
+/// - With a random sign: `ShearX`, `ShearY` (0.3 pixels for each pixel), `TranslateX`, `TranslateY` (150/331
+///   of the picture's side), `Rotate` (30 degrees), `Brightness`, `Color`, `Contrast`, `Sharpness` (a factor
+///   of 1 ± 0.9).
+/// - Without a sign: `Posterize` (keeps 4 bits), `Solarize` (inverts all values).
+/// - Without a magnitude: `Identity`, `AutoContrast`, `Equalize`.
+///
+/// The bins are equally spaced; in bin 0, operations with a magnitude change nothing. For each operation, its
+/// kind is drawn first, and then its sign, if the sign is random.
 ///
 /// ```
 /// # mod shardstream { pub use shardstream_base::*; pub mod image { pub use shardstream_image::*; } }
@@ -180,14 +183,16 @@ impl Transform for RandAugment {
 /// Applies one random operation out of fourteen, with a random magnitude. As torchvision's
 /// `TrivialAugmentWide`.
 ///
-/// The operations, all equally likely, and their magnitudes in the last bin: `Identity`; `ShearX`, `ShearY`
-/// (0.99 pixels for each pixel), `TranslateX`, `TranslateY` (32 pixels), `Rotate` (135 degrees),
-/// `Brightness`, `Color`, `Contrast`, `Sharpness` (a factor of 1 ± 0.99), all of these with a random sign;
-/// `Posterize` (keeps 2 bits), `Solarize` (inverts all values), `AutoContrast`, `Equalize`. Bin 0 is no
-/// change, and the bins are equally spaced.
+/// The fourteen operations are equally likely. Their magnitudes in the last bin are in parentheses:
 ///
-/// First the operation is drawn; then its bin, if it has a magnitude, all bins equally likely; then its sign,
-/// if it has a random one.
+/// - With a random sign: `ShearX`, `ShearY` (0.99 pixels for each pixel), `TranslateX`, `TranslateY` (32
+///   pixels), `Rotate` (135 degrees), `Brightness`, `Color`, `Contrast`, `Sharpness` (a factor of 1 ± 0.99).
+/// - Without a sign: `Posterize` (keeps 2 bits), `Solarize` (inverts all values).
+/// - Without a magnitude: `Identity`, `AutoContrast`, `Equalize`.
+///
+/// The bins are equally spaced; in bin 0, operations with a magnitude change nothing. First the operation is
+/// drawn. If it has a magnitude, its bin is drawn next, all bins equally likely. Its sign, if random, is
+/// drawn last.
 ///
 /// ```
 /// # mod shardstream { pub use shardstream_base::*; pub mod image { pub use shardstream_image::*; } }

@@ -39,9 +39,9 @@ pub(super) enum ColorStep {
 }
 
 impl ColorJitter {
-    /// The factors of brightness, contrast and saturation are from 1 minus the number (but at least 0) to 1
-    /// plus the number. The hue is shifted by up to `hue` full turns in either direction. 0 disables an
-    /// adjustment.
+    /// If `brightness` is b, the brightness factor is from 1 - b (but at least 0) to 1 + b; likewise for
+    /// `contrast` and `saturation`. The hue is shifted by up to `hue` full turns in either direction. 0
+    /// disables an adjustment.
     ///
     /// # Errors
     /// [`Config`](crate::ErrorKind::Config) for negative numbers, and for a hue of more than 0.5.

@@ -39,7 +39,8 @@ fn write_if_changed(file: &Path, text: &str) {
     }
 }
 
-/// A function for each block that is not marked `ignore`, and an empty line for each other line of the page.
+/// A module for each Rust block that is not marked `ignore`, and an empty line for each other line of the
+/// page.
 fn functions(page: &str) -> String {
     let mut out = String::new();
     let mut lines = page.lines().enumerate();
