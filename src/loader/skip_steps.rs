@@ -1,4 +1,4 @@
-//! Computes the positions of the streams a number of steps later, without reading.
+//! Computes the positions that the streams will have after a number of steps. Reads no shards.
 
 use super::prepare::RankPosition;
 use super::settings::{DatasetSettings, Settings};

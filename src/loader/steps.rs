@@ -95,7 +95,8 @@ impl StepsLeft {
         }
     }
 
-    /// Number of batches that `steps` steps of this rank cover, including those in which it has no item.
+    /// Number of batches of the job that are past after `steps` steps of this rank. It includes the batches
+    /// in which this rank has no item.
     pub(super) fn covered_by(&self, steps: u64) -> u64 {
         match self {
             StepsLeft::Equal(_) => steps,

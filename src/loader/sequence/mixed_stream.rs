@@ -15,7 +15,7 @@ pub(in crate::loader) struct MixedStream {
     taken: u64,
     /// Number of times that all sources were repeated.
     repeats: u64,
-    /// Whether there was an item since the last repetition.
+    /// Whether there was an item since all sources were last repeated.
     had_item: bool,
 }
 

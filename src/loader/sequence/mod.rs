@@ -31,8 +31,8 @@ pub(super) trait SourceOutputs {
     /// cannot be repeated.
     fn repeat(&mut self, source: usize, time: u64) -> bool;
 
-    /// The last `count` items and gaps of a source have lost their sequence numbers. The next items and gaps
-    /// take these numbers.
+    /// Called when the sequence numbers of the last `count` items and gaps of a source are free again. The
+    /// next items and gaps take these numbers.
     fn give_back(&mut self, source: usize, count: u64) {
         let _ = (source, count);
     }

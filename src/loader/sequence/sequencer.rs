@@ -129,8 +129,8 @@ pub(in crate::loader) struct SequenceConfig {
 /// Where batches end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::loader) enum Batching {
-    /// A batch ends after a fixed count of sequence numbers, so at the same number on all ranks. The sequence
-    /// ends when all streams have ended.
+    /// A batch ends after a fixed count of sequence numbers. Batches therefore end at the same numbers on all
+    /// ranks. The sequence ends when all streams have ended.
     Aligned,
     /// As `Aligned`, but the sequence ends after this number of batches, whether they have items or not.
     Steps(u64),
@@ -298,7 +298,7 @@ impl<O: SourceOutputs> Sequencer<O> {
         // items.
         let most = (left as u64).saturating_mul(if counts_items { streams } else { 1 });
         let end = self.local_number.saturating_add(most);
-        // Number of items of each stream that were announced.
+        // For each stream, the number of items that were announced.
         let mut ahead = vec![0; self.streams.len()];
         let mut sources = Vec::new();
         self.announced = self.local_number;
@@ -410,8 +410,8 @@ impl<O: SourceOutputs> Iterator for Sequencer<O> {
                     continue;
                 }
                 None => {
-                    // Each later number of a stream that has ended leads to this branch again; only the first
-                    // one counts.
+                    // This branch runs for each later number of an ended stream. The number of live streams
+                    // decreases only the first time.
                     self.live_streams -= usize::from(was_live);
                     self.advance();
                     continue;
