@@ -98,8 +98,8 @@ pub(in crate::loader) trait BatchSequence<T>: Iterator<Item = LoaderEvent<T>> {
     /// take their sequence numbers. Returns this rank's first sequence number in the batch.
     fn restart(&mut self) -> u64;
 
-    /// The cursor of a restore that continues after the last event of a source. When a batch has ended, no
-    /// event of a later batch was taken from any source.
+    /// The cursor of a restore that continues after the last event of a source. Right after the end of a
+    /// batch, that event never belongs to a later batch.
     ///
     /// # Errors
     /// If a stage cannot save its state.
@@ -347,9 +347,10 @@ impl<O: SourceOutputs> Iterator for Sequencer<O> {
                 return None;
             }
             if self.batch_is_complete() {
-                // A batch without an item is returned only if all ranks must get the same number of batches,
-                // or batches of the same shape in the same step. A step that another rank had completed
-                // before a restore is skipped, unless a gap shows that this rank had not completed it.
+                // A batch without an item is returned in two cases: all ranks must get the same number of
+                // batches, or the ranks' batches of a step must have the same shape. In the second case, a
+                // step that another rank completed before a restore is skipped, unless a gap shows that this
+                // rank had not completed it.
                 let is_new = |shapes: &Shapes| shapes.end() > self.furthest || self.had_gap;
                 let has_shape =
                     !self.alone && self.shapes.as_ref().is_some_and(is_new) && self.live_streams > 0;

@@ -167,7 +167,8 @@ impl InputLog {
         (self.failures_between, self.has_input) = (0, true);
         let begins_pass = self.marks.back().is_none_or(|last| last.pass != mark.pass);
         self.pending = Some((mark, origin.position));
-        // A stage may return an item in a pass in which it has no input.
+        // The first sample of a pass gets its mark before it has an output: the stage may return an item in
+        // a pass in which it has no input.
         if begins_pass {
             self.mark();
         }

@@ -239,7 +239,7 @@ impl<T: 'static> TaggedOutputs<T> {
         }
         if self.pass != pass {
             self.pass = pass;
-            // A restored stage already belongs to the pass of its first input.
+            // A restored stage is not reset before its first input: it already belongs to the input's pass.
             if let Some(stage) = self.stage.as_mut().filter(|_| self.started && !spans) {
                 stage.end();
             }

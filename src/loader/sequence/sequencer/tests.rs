@@ -3,8 +3,8 @@ use crate::loader::sequence::MixedStream;
 use crate::loader::sequence::testing::{Listed, fatal, fault, item};
 use crate::plan::DatasetOrder;
 
-/// The sequence of `streams`. Each has a number of items that were taken before a restore, and the events
-/// after them.
+/// The sequence of `streams`. Each stream is given as the number of items taken before a restore, and the
+/// events that are left.
 fn sequenced(streams: Vec<(u64, Vec<LoaderEvent<u32>>)>, config: SequenceConfig) -> Vec<String> {
     let order = || DatasetOrder::new(&[1], 0, 0).unwrap();
     let taken = streams.iter().enumerate();
@@ -117,7 +117,8 @@ fn items_that_one_rank_consumed_before_others_leave_gaps() {
     assert_eq!(sequence_after(&streams, 2, Batching::Steps(2)), ["0:0", "|2", "2:2", "|4"]);
 }
 
-/// A state may contain any sequence number, so that skipping the gaps before it one by one might never end.
+/// A state may contain any sequence number. If the gaps before that number were skipped one by one, the loop
+/// might never end.
 #[test]
 fn any_number_of_gaps_is_skipped_at_once() {
     const FAR: u64 = 1 << 40;
