@@ -107,7 +107,7 @@ pub struct Queues {
     pub prefetch: u64,
 }
 
-/// The used share of the batches of a run; the rest is padding. A stateful stage counts tokens if it packs
+/// The used part of the batches of a run; the rest is padding. A stateful stage counts tokens if it packs
 /// rows, and tokens or pixels if it sorts items into buckets.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
@@ -146,8 +146,8 @@ impl Report {
         }
     }
 
-    /// The difference between this report and `earlier`, a report of the same run. Use it to report a single
-    /// epoch of the run, or its last minute. `queues`, `ledger` and `memory` are not subtracted.
+    /// The difference between this report and `earlier`, a report of the same run. Use it to report only one
+    /// epoch, or only the last minute. `queues`, `ledger` and `memory` are not subtracted.
     #[must_use]
     pub fn since(mut self, earlier: &Report) -> Report {
         self.batches = self.batches.saturating_sub(earlier.batches);

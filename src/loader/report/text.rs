@@ -61,7 +61,7 @@ impl fmt::Display for Report {
                 )?,
             }
             let of_threads = || self.times.iter().take(8).filter(|(_, time)| !time.is_zero());
-            // If the number of threads has decreased, the sum over all threads is greater than `elapsed`
+            // If the number of threads has decreased, the sum of all threads' times is greater than `elapsed`
             // multiplied by the current number of threads.
             let sum: Duration = of_threads().map(|(_, time)| time).sum();
             let all = sum.as_secs_f64().max(seconds * threads as f64);

@@ -54,9 +54,9 @@ pub(super) trait SourceOutputs {
         false
     }
 
-    /// Announces the next items of the current batch: `sources` are the sources of these items in the order
-    /// of the sequence, if no source ends and no item fails. `bucket` is the shape of the batch, if batches
-    /// have several shapes. At least these items are taken before the batch ends.
+    /// Announces the next items of the current batch. `sources` has the source of each item, in the order of
+    /// the sequence; it assumes that no source ends and that no item fails. `bucket` is the shape of the
+    /// batch, if batches have several shapes. All announced items are taken before the batch ends.
     fn look_ahead(&mut self, sources: &[usize], bucket: Option<usize>) {
         let _ = (sources, bucket);
     }

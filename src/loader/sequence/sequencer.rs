@@ -99,7 +99,7 @@ pub(in crate::loader) trait BatchSequence<T>: Iterator<Item = LoaderEvent<T>> {
     fn restart(&mut self) -> u64;
 
     /// The cursor of a restore that continues after the last event of a source. Right after the end of a
-    /// batch, that event never belongs to a later batch.
+    /// batch, no event of a later batch has been taken from the source.
     ///
     /// # Errors
     /// If a stage cannot save its state.

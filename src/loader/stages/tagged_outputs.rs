@@ -85,7 +85,8 @@ pub(in crate::loader) struct TaggedOutputs<T> {
     next_pass: Option<Box<MappedInput<T>>>,
     current: Option<Current<T>>,
     pass: u64,
-    /// The pass of the last item. If there was no item yet, the first pass that was read.
+    /// The pass of the last item or, if the stage spans passes, of its last input. Before the first of them,
+    /// the first pass that was read.
     first_empty_pass: Option<u64>,
     /// Whether the run continues over all epochs, without end.
     endless: bool,
