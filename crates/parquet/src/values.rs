@@ -287,7 +287,7 @@ fn flat(
     levels.definition.iter().map(value).collect()
 }
 
-/// Makes an array without axes of each value. All arrays share one allocation.
+/// Converts each value to an array without axes. All arrays share one allocation.
 fn scalars<V>(
     values: &[V],
     dtype: DType,

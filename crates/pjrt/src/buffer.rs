@@ -251,8 +251,8 @@ impl Buffer {
             dst: values.as_mut_ptr().cast(),
             dst_size: size_of_val(values.as_slice()),
         });
-        // SAFETY: buffer and layout live during the call; the destination has `dst_size` bytes, of a type for
-        // which any bits are valid, and lives until the copy's event below.
+        // SAFETY: buffer and layout live during the call. The destination has `dst_size` bytes, of a type for
+        // which any bits are valid. It is not freed before the event `copied` has happened.
         unsafe {
             call!(plugin, PJRT_Buffer_ToHostBuffer, args)?;
             let Some(copied) = Event::from_raw(plugin, args.event) else {
