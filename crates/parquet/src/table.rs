@@ -212,7 +212,7 @@ impl Table {
     }
 
     /// The range of a column chunk in the file: the dictionary, if there is one, and the data pages. Returns
-    /// `None` if the range is not between the first bytes of the file and the metadata.
+    /// `None` if the range overlaps the first four bytes of the file, or ends after the metadata begins.
     fn range(&self, chunk: &ColumnChunkMetaData) -> Option<Range<u64>> {
         let pages = u64::try_from(chunk.data_page_offset()).ok()?;
         let dictionary = chunk.dictionary_page_offset().and_then(|offset| u64::try_from(offset).ok());

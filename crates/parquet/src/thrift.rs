@@ -245,8 +245,8 @@ impl<'a> CompactReader<'a> {
     }
 }
 
-/// Reads the variable-length integer at the beginning of `bytes`, which has seven bits in each byte. Returns
-/// the integer and its length in bytes.
+/// Reads the variable-length integer at the beginning of `bytes`. Each byte holds seven bits of the integer.
+/// Returns the integer and its length in bytes.
 pub(crate) fn varint(bytes: &[u8]) -> Option<(u64, usize)> {
     let mut number = 0;
     for (at, byte) in bytes.iter().take(10).enumerate() {

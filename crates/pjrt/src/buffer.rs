@@ -188,7 +188,7 @@ impl Handle {
         let plugin = self.client.plugin();
         let mut element = args!(PJRT_Buffer_ElementType_Args { buffer: self.buffer.as_ptr() });
         let mut dims = args!(PJRT_Buffer_Dimensions_Args { buffer: self.buffer.as_ptr() });
-        // SAFETY: the buffer is alive; the dimensions live as long and are copied.
+        // SAFETY: the buffer is alive. The dimensions live as long as the buffer, and are copied.
         unsafe {
             call!(plugin, PJRT_Buffer_ElementType, element)?;
             call!(plugin, PJRT_Buffer_Dimensions, dims)?;

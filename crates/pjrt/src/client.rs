@@ -55,8 +55,8 @@ pub(super) struct Device {
     pub(super) process: i32,
 }
 
-// SAFETY: by the API's contract, several threads may use a client at the same time. The pointer never changes,
-// and is valid until `drop` destroys the client.
+// SAFETY: by the API's contract, several threads may use a client at the same time. The pointer never
+// changes, and is valid until `drop` destroys the client.
 unsafe impl Send for OpenClient {}
 // SAFETY: as above.
 unsafe impl Sync for OpenClient {}
@@ -68,7 +68,7 @@ unsafe impl Sync for ClientInner {}
 impl Drop for OpenClient {
     fn drop(&mut self) {
         let mut args = args!(PJRT_Client_Destroy_Args { client: self.client.as_ptr() });
-        // SAFETY: buffers and executables hold a clone of the client's `Arc`, so none is alive.
+        // SAFETY: no buffer or executable of the client is alive: each holds a clone of the client's `Arc`.
         let _ = unsafe { call!(self.plugin, PJRT_Client_Destroy, args) };
     }
 }

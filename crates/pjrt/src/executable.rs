@@ -231,8 +231,8 @@ impl Executable {
     ///
     /// `outputs` are the results of a successful run of this program, one list per device.
     unsafe fn adopt(&self, outputs: &[Vec<*mut sys::PJRT_Buffer>]) -> Result<Vec<Vec<Buffer>>, PjrtError> {
-        // Takes ownership of all results first, so that an error below frees them. SAFETY: the run handed them
-        // over.
+        // Takes ownership of all results first, so that an error below frees them. SAFETY: the run handed
+        // them over.
         let own = |b: &_| unsafe { Handle::from_raw(&self.client, *b, "PJRT_LoadedExecutable_Execute") };
         let handles: Vec<Vec<_>> = outputs.iter().map(|list| list.iter().map(own).collect()).collect();
         let mut buffers = Vec::with_capacity(self.devices);
