@@ -474,7 +474,7 @@ fn an_index_with_checksums_reads_copies_in_the_indexed_place() {
     }
     let found: Outcome = dataset(&store, &urls, Some(index.clone()), 3).samples(0).collect();
     assert_eq!(found.whole(), expected);
-    // A job also resumes from its state with the copies.
+    // A job that read the original shards can also be restored from its state and read the copies.
     let loader = |index: &Index| {
         let loader = Loader::builder(dataset(&store, &urls, Some(index.clone()), 1)).threads(0);
         loader.map(|sample| shown(&sample)).batch(1).build().unwrap()

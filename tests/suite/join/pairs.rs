@@ -8,8 +8,8 @@ use shardstream::dataset::Missing;
 use shardstream::{ErrorKind, Result};
 use std::collections::BTreeSet;
 
-/// The keys of a side's shard: which keys of the dataset's shard it has, where extra keys are inserted, and
-/// how all its keys are ordered.
+/// Determines the keys of a shard of the side dataset: which keys of the main dataset's shard it has, where
+/// extra keys are inserted, and in which order all the keys are.
 #[derive(Debug, Clone)]
 struct Sorted {
     has: Vec<bool>,

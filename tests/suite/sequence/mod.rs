@@ -66,7 +66,7 @@ fn damaged(home: &Path, number: usize, size: usize) -> PathBuf {
     home.join(format!("{number:02}-{size}-damaged.tar"))
 }
 
-/// The shard of a side.
+/// A shard of a side dataset.
 fn side(home: &Path, number: usize, size: usize) -> PathBuf {
     home.join(format!("{number:02}-{size}-side.tar"))
 }
@@ -379,15 +379,15 @@ fn holds(job: &Job, layouts: [ReaderLayout; 2], stop: u64) -> Result<(), TestCas
     let (found, first_ends) = run(job, layouts[0], None, steps).unwrap();
     let (expected, together) = (global(&whole), global(&found));
     let lengths_known = job.lengths_known();
-    // Only in this case does the number of ranks determine where batches end.
+    // In this case the ends of batches depend on the number of ranks. In all other cases they do not.
     let uneven = job.rest == LastBatch::Drop && !lengths_known && !job.endless;
     let total: usize = job.sizes.iter().flatten().sum::<usize>() * job.passes as usize;
     let digest = |states: &[State]| states.iter().map(State::digest).sum::<Digest>();
     let ledger = |states: &[State]| states.iter().map(State::ledger).sum::<Ledger>();
 
-    // Both layouts have the same samples in the same batches.
+    // Both layouts have the same samples in the same batches. In the uneven case, only the batches before the
+    // end of the first stream are compared.
     if uneven {
-        // Only batches before the end of the first stream are compared.
         let even = |taken: &Taken| (1..).take_while(|step| taken.contains_key(&(step * all))).count();
         let steps = found.iter().map(even).min().unwrap_or(0).min(even(&expected));
         for step in 1..=steps as u64 {
