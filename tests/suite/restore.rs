@@ -410,7 +410,8 @@ fn sound() -> Vec<(Loader<Batch<String>>, Json)> {
         (items(dataset(&source).index(counts(&SIZES))).batch(4).last_batch(LastBatch::Pad), false),
         (Loader::mix([items(dataset(&source)), items(dataset(&source)).passes(2)]).batch(4), false),
         (selected(dataset(&source)).batch(4), false),
-        // The ledgers of these states list failures. The states are saved in the middle of a sample or document.
+        // The ledgers of these states list failures. The states are saved in the middle of a sample or
+        // document.
         (
             skipping(items(dataset(&source))).flat_map(|key| Ok([key.clone(), key.clone(), key])).batch(4),
             true,

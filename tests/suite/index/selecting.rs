@@ -100,7 +100,7 @@ proptest! {
         index.save(&Store::default(), place.to_str().unwrap()).unwrap();
         prop_assert_eq!(&Index::load(&Store::default(), place.to_str().unwrap()).unwrap(), &index);
 
-        // The index describes, in the same order, the samples that are read and pass the filter.
+        // The index describes the samples that pass the filter, in the order in which they are read.
         let mut read = expected.iter();
         for shard in &index {
             prop_assert_eq!(shard.selection(), Some("f"));

@@ -336,7 +336,8 @@ fn an_outage_of_a_side_ends_the_run_and_its_state_resumes() {
     }
 }
 
-/// If the side dataset has its samples in the order of the main dataset, each of its shards is requested once.
+/// If the side dataset has its samples in the order of the main dataset, each of its shards is requested
+/// once.
 #[test]
 fn a_side_in_the_same_order_is_read_once() {
     let (mut pair, requests) = (pair(), Arc::new(AtomicU64::new(0)));

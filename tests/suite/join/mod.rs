@@ -31,8 +31,8 @@ struct JoinedPair {
 type SampleText = (String, BTreeMap<String, String>, String, u64);
 
 impl JoinedPair {
-    /// Writes the shards of the main dataset, with these numbers of samples. For each of them it writes a shard
-    /// of the side dataset, with the keys that `keys` returns for the shard's number.
+    /// Writes the shards of the main dataset, with these numbers of samples. For each of them it writes a
+    /// shard of the side dataset, with the keys that `keys` returns for the shard's number.
     fn new(sizes: &[usize], compressed: bool, keys: impl Fn(usize) -> Vec<String>) -> Self {
         let compressed = compressed && cfg!(feature = "gzip");
         let pair = JoinedPair { store: memory(), others: memory(), sizes: sizes.to_vec(), compressed };

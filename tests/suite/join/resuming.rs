@@ -8,8 +8,8 @@ use shardstream::{ErrorKind, Result, State};
 
 const SIZES: [usize; 5] = [7, 12, 3, 9, 6];
 
-/// The keys of a shard of the side dataset. Every fourth key of the main dataset is missing. Every second shard
-/// has its keys in reverse order. Each shard has one extra key.
+/// The keys of a shard of the side dataset. Every fourth key of the main dataset is missing. Every second
+/// shard has its keys in reverse order. Each shard has one extra key.
 fn keys(shard: usize) -> Vec<String> {
     let mut keys: Vec<String> =
         (0..SIZES[shard]).filter(|n| (n + shard) % 4 != 1).map(|n| key(shard, n)).collect();

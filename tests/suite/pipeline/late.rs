@@ -120,7 +120,8 @@ impl Job {
         };
         let loader = match maps {
             true => loader.map_batch(move |batch| {
-                // `map_batch` gets a batch with its state, because the state seeds the batch's random numbers.
+                // `map_batch` gets a batch with its state, because the state seeds the batch's random
+                // numbers.
                 assert!(batch.state().is_some());
                 column.judge(&batch["n"], batch.valid())?;
                 Ok(batch)

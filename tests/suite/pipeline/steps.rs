@@ -292,8 +292,8 @@ fn states_of_ranks_with_replaced_failures_merge() {
     }
 }
 
-/// The index counts 12 samples per shard, but only three of them pass `map`. It therefore takes several passes
-/// to fill the batches of an epoch.
+/// The index counts 12 samples per shard, but only three of them pass `map`. It therefore takes several
+/// passes to fill the batches of an epoch.
 #[test]
 fn an_epoch_repeats_until_its_batches_are_full() {
     let source = VersionedSource::of(&[12, 12]);
