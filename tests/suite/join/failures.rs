@@ -44,7 +44,7 @@ fn collect(items: impl Iterator<Item = Result<Sample>>) -> (Vec<String>, Vec<Str
     (keys, errors)
 }
 
-/// The members of a side's shard: for each key, one member, or two members with the same name.
+/// A shard of the side dataset. For each key it has one member, or two members with the same name.
 fn members(keys: &[(&str, bool)]) -> Vec<u8> {
     let one =
         |key: &str| member(&format!("{key}.txt"), tar::EntryType::Regular, format!("about {key}").as_bytes());
@@ -232,7 +232,7 @@ fn a_replaced_side_is_an_error() {
     assert_eq!((keys.len(), &*errors[0]), (12, "stale 01-000 captions/001.tar"));
 }
 
-/// A source of an endless side, with the number of chunks that were requested.
+/// A source of a side dataset whose shards never end. It counts the chunks that are read.
 #[derive(Debug, Default)]
 struct Endless(Arc<AtomicU64>);
 

@@ -104,8 +104,8 @@ proptest! {
         }).collect();
         let stream: Vec<_> = futures::executor::block_on(dataset.stream(0).collect());
         if missing == Missing::Skip {
-            // A stream that skips a sample returns its next sample instead. So the streams alternate
-            // differently than in the model, which drops the samples afterwards.
+            // A stream that skips a sample returns its next sample in the same turn. The model drops samples
+            // only after the streams have taken turns. The order of the samples therefore differs.
             let sorted = |mut items: Vec<_>| { items.sort(); items };
             prop_assert_eq!(sorted(collect(dataset.samples(0))), sorted(model.clone()));
             prop_assert_eq!(sorted(collect(stream.into_iter())), sorted(model));

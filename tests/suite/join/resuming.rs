@@ -1,5 +1,5 @@
-//! States of joined datasets. After any batch, a job resumes with the same samples. A dataset with different
-//! sides refuses the state.
+//! States of joined datasets. After any batch, a job resumes with the same samples. If other side datasets
+//! are joined than in the job that saved the state, the state is refused.
 
 use super::*;
 use shardstream::dataset::Missing;

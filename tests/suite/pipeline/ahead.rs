@@ -163,7 +163,7 @@ proptest! {
     }
 }
 
-/// To fill the slots at the end of an epoch, each dataset makes one more pass, and then further passes.
+/// To fill the slots at the end of an epoch, each dataset makes as many further passes as it needs.
 #[test]
 fn steps_can_be_skipped_into_repeated_passes() {
     for (passes, sizes) in [([2, 2], [5, 17]), ([1, 3], [5, 5]), ([4, 1], [5, 19])] {

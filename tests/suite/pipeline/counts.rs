@@ -1,5 +1,5 @@
-//! The number of steps that a loader reports equals the number of batches that follow: for an epoch, after
-//! any batch, after merging ranks at different steps, and after skipped steps.
+//! The number of steps that a loader reports equals the number of batches that follow. This holds for a whole
+//! epoch, after any batch, after skipped steps, and after the states of ranks at different steps are merged.
 
 use super::{Found, all, good, next, number, rank, saved};
 use crate::support::versioned_source::{VersionedSource, counts};

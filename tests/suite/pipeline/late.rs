@@ -1,5 +1,5 @@
-//! Failures after the samples of a batch were chosen: rows behind a stateful stage that cannot be written,
-//! columns that cannot finish a batch, and padding that cannot be used.
+//! Failures after the samples of a batch were chosen: after a stateful stage, a row cannot be written; a
+//! column cannot finish a batch; padding cannot be used.
 
 use super::{VersionedSource, number, numbers, rank, saved};
 use crate::support::versioned_source::counts;

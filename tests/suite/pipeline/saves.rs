@@ -336,8 +336,8 @@ fn all_ranks_have_the_same_bucket_at_each_step() {
     }
 }
 
-/// Runs ranks that stop and resume, possibly on another number of ranks. Returns the bucket and the items of
-/// each step.
+/// Runs a job that stops and resumes several times, possibly with another number of ranks. Returns the bucket
+/// and the items of each step.
 fn run(
     loader: impl Fn(usize, usize) -> Loader<Batch<Numbers>>,
     stops: &[(usize, usize)],
@@ -512,8 +512,8 @@ fn tensors_have_the_shape_of_their_bucket() {
     assert!(one.unwrap_err().to_string().contains("collate_each"));
 }
 
-/// After a stateful stage, samples are collated once their batch is complete, so a failure is noticed only
-/// then.
+/// After a stateful stage, samples are collated only when their batch is complete. A failure to collate is
+/// noticed only then.
 #[test]
 fn samples_that_fail_in_a_batch_are_replaced_or_errors() {
     let source = VersionedSource::of(&[20]);

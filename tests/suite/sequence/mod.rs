@@ -236,7 +236,7 @@ fn in_order(taken: &Taken) -> Vec<Item> {
     taken.values().flatten().cloned().collect()
 }
 
-/// Removes each item of `these` from `items` as often as it occurs in `these`, its first occurrences first.
+/// For each item of `these`, removes one equal item from `items`: the first that is left.
 fn without(items: Vec<Item>, these: impl Iterator<Item = Vec<Item>>) -> Vec<Item> {
     let mut gone: BTreeMap<Item, usize> = BTreeMap::new();
     these.flatten().for_each(|item| *gone.entry(item).or_default() += 1);
@@ -423,7 +423,8 @@ fn holds(job: &Job, layouts: [ReaderLayout; 2], stop: u64) -> Result<(), TestCas
     // The second layout resumes after any stop of the first, with the same result as without the stop.
     let (before, states) = run(job, layouts[0], None, stop.min(steps)).unwrap();
     let states: Vec<State> = states.iter().map(|state| state.to_string().parse().unwrap()).collect();
-    // Readers are at different positions if empty batches were dropped or batches span empty slots.
+    // Readers are at different positions if empty batches were dropped, or if batches continue past the empty
+    // slots of ended streams.
     let apart = states.iter().any(|state| place(state) != place(&states[0]));
     let merged = State::merge(states.clone()).unwrap();
     let merged: State = merged.to_string().parse().unwrap();
