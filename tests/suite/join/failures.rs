@@ -350,7 +350,7 @@ fn a_side_in_the_same_order_is_read_once() {
     let dataset = pair.primary().join(side).build().unwrap();
     let (keys, _) = collect(dataset.samples(0));
     assert_eq!((keys.len(), requests.load(Ordering::Relaxed)), (18, 3));
-    // The report of a loader includes the bytes of its sides.
+    // The report of a loader also has the bytes that were read from the side dataset.
     let mut batches = Loader::builder(dataset).threads(0).batch(6).build().unwrap().epoch(0);
     assert_eq!(batches.by_ref().map(|batch| batch.unwrap().len()).sum::<usize>(), 18);
     let report = batches.report();

@@ -144,7 +144,7 @@ fn unknown_and_repeated_keys_are_errors() {
     );
 }
 
-/// The key index is older than the side.
+/// The key index is older than the side dataset.
 #[test]
 fn a_side_that_has_changed_is_an_error() {
     let sizes = [3];
@@ -163,8 +163,8 @@ fn a_side_that_has_changed_is_an_error() {
     }
 }
 
-/// If the key index could be older than the side's index, samples that were added to the side in between
-/// would be left out without an error.
+/// A key index that is older than the side dataset's index lacks the samples that were added in between. If
+/// it were accepted, these samples would be left out without an error.
 #[test]
 fn keys_that_are_older_than_the_index_of_the_side_are_an_error() {
     let sizes = [4];
@@ -180,7 +180,7 @@ fn keys_that_are_older_than_the_index_of_the_side_are_an_error() {
     };
     let index = || Index::builder().store(pair.others.clone());
     let dir = tempfile::tempdir().unwrap();
-    // The side has gained a sample, or has the same samples in another order.
+    // The side dataset has gained a sample, or has the same samples in another order.
     let turned: Vec<String> = keys[..3].iter().rev().cloned().collect();
     for now in [&keys[..], &turned] {
         cut(&pair, now, 5);

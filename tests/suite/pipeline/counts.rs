@@ -172,8 +172,8 @@ proptest! {
         let is_even = states.iter().all(|state| state.batches() == states[0].batches());
         let merged = saved(&State::merge(states).unwrap());
         if !is_even && matches!(job.last, LastBatch::Drop | LastBatch::Repeat) {
-            // Some ranks have taken more steps than others. The batches of the steps that only some ranks
-            // have taken could not be full, so the state is refused.
+            // Some ranks have taken more steps than others. The remaining ranks could not fill the batches of
+            // the steps in between, so the state is refused.
             let error = job.loader(after, 0).restore(&merged).unwrap_err();
             prop_assert!(error.to_string().contains("the steps between would not be full"), "{}", error);
             return Ok(());

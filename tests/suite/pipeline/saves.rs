@@ -1,4 +1,4 @@
-//! Stages that save their state: a restore feeds them only their last inputs again.
+//! Stages that save their state: a restore pushes only their last inputs again.
 
 use super::{VersionedSource, all, cause, errors, failing, good, next, number, numbers, rank, saved};
 use crate::support::Every;

@@ -20,7 +20,8 @@ use std::hash::{BuildHasher, RandomState};
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
-/// The shards that all cases choose from, each written once: 18 shard numbers, each with 0 to 7 samples.
+/// All cases choose from the same shards, which are written once: for each of 18 shard numbers, eight shards
+/// with 0 to 7 samples.
 const NUMBERS: usize = 18;
 const SIZES: usize = 8;
 
