@@ -199,8 +199,8 @@ fn damage_after_the_last_sample_of_a_side_is_reported() {
     let (keys, errors) = collect(pair.primary().join(pair.side()).build().unwrap().samples(0));
     assert_eq!((keys.len(), errors.len()), (17, 1), "{errors:?}");
     assert!(errors[0].starts_with("truncated 01-005"), "{errors:?}");
-    // The dataset has fewer samples than the side, so it could be joined without the truncated end of the
-    // side.
+    // The main dataset has fewer samples than the side dataset. All its samples can be joined, but the
+    // truncated end of the side dataset is still an error.
     let sizes = [6, 5, 6];
     let shorter = JoinedPair::new(&sizes, false, same(&SIZES));
     shorter.put_side(1, &bytes);

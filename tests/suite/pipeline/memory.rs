@@ -83,7 +83,7 @@ fn turned(
     items.stage(format!("turned({window})"), move || Turned::of(window, reports_fresh, counts_across_windows))
 }
 
-/// With the stage, a loader returns the same items as an iterator with the stage, for each pass of a stream.
+/// With the stage, a loader returns in each pass the same items as an iterator with the stage.
 #[test]
 fn a_stateful_stage_equals_its_adapter() {
     let source = VersionedSource::of(&SIZES);

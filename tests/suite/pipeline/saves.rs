@@ -200,7 +200,7 @@ fn buckets_resume_anywhere() {
     resumes(loader, "buckets with their own sizes");
 }
 
-/// For each stream, a loader returns what the stage returns as an adapter.
+/// With the stage, a loader returns the same items as an iterator with the stage.
 #[test]
 fn saving_stages_equal_their_adapters() {
     let source = VersionedSource::of(&SIZES);
