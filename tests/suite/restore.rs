@@ -478,7 +478,8 @@ fn no_state_makes_a_loader_panic_or_run_forever() {
     outcome.unwrap();
 }
 
-/// If a machine is lost, the job resumes on copies of its shards. Each rank may have a copy of its own.
+/// If a machine is lost, the job resumes on another machine with copies of the shards. Each rank may have
+/// copies of its own.
 #[test]
 fn a_state_resumes_on_copies_of_local_shards() {
     let homes = [(); 2].map(|()| tempfile::tempdir().unwrap());

@@ -1,5 +1,6 @@
-//! Which samples are joined depends only on the keys of the two shards. The tests compare the joined samples
-//! with a model that knows all keys.
+//! A shard of the main dataset is joined with the corresponding shard of the side dataset. Which samples are
+//! joined depends only on the keys of these two shards. The tests compare the joined samples with a model
+//! that knows all keys.
 
 use super::*;
 use futures::StreamExt;

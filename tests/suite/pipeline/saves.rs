@@ -253,8 +253,8 @@ fn a_restore_maps_only_the_documents_that_are_packed_together() {
     }
 }
 
-/// The limit on items without an output applies to the stage. Items that a later filter drops count as
-/// outputs.
+/// A stage may consume a limited number of items in a row without an output. An output that a later filter
+/// drops still counts as an output of the stage.
 #[test]
 fn items_that_a_filter_after_a_stage_drops_count_as_outputs_of_the_stage() {
     let source = VersionedSource::of(&[110]);

@@ -94,7 +94,7 @@ struct Job {
     seed: u64,
     shuffle: usize,
     weights: Vec<u32>,
-    /// The weight schedule: items from which new weights apply, each with its weights.
+    /// The weight schedule: for each change, the number of its first item, and the weights from there on.
     schedule: Vec<(u64, Vec<u32>)>,
     passes: u64,
     rest: LastBatch,
