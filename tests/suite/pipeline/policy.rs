@@ -117,7 +117,7 @@ fn ledgers_of_ranks_merge_into_that_of_the_job() {
         batches.by_ref().for_each(|batch| drop(batch.unwrap()));
         batches.state()
     };
-    // With batches of 1, no rank reads further samples to fill a batch. It therefore counts no failure early.
+    // With batches of 1, no rank counts failures in advance while it fills a batch.
     let whole = ended(0, 1, 1).ledger();
     for ranks in [2, 4] {
         let states: Vec<State> = (0..ranks).map(|number| ended(number, ranks, 1)).collect();
