@@ -50,7 +50,7 @@ pub(super) struct PreparedRun {
 /// a rank reads only a few of these streams.
 pub(super) type AllStreams = Box<dyn Fn() -> (Vec<StreamConfig>, ReadLimit) + Send>;
 
-/// The epochs of one stream, and the parts of the run that all streams share.
+/// The epochs of one stream, and the parts of the run that this stream shares with other streams.
 struct StreamRun {
     epochs: StreamEpochs,
     stop: StopHandle,

@@ -1,4 +1,4 @@
-//! Computes the positions of the streams after a number of further steps, without reading the shards.
+//! Computes the positions that the streams will have after a number of steps. Reads no shards.
 
 use super::prepare::RankPosition;
 use super::settings::{DatasetSettings, Settings};
@@ -66,8 +66,8 @@ impl Settings {
         })
     }
 
-    /// Number of inputs that each dataset contributes to a stream's items with these indices. `states` are
-    /// the stream's states in all datasets.
+    /// Number of inputs that each dataset contributes to a range of one stream's items. `items` has the
+    /// indices of these items, `states` the states of the stream in all datasets.
     fn inputs_of_stream(
         &self,
         states: &[&mut StreamState],
@@ -117,7 +117,7 @@ impl DatasetSettings {
         }
     }
 
-    /// The state of a stream `inputs` inputs after `at`.
+    /// The state of a stream after `inputs` further inputs, if `at` is its current state.
     fn skip_inputs(&self, at: &StreamState, inputs: u64, header: &JobHeader) -> Result<StreamState> {
         let epoch_of = |pass| self.epoch(pass, header.run, header.begins(at.dataset));
         let plan = self.dataset.plan();

@@ -25,8 +25,8 @@ impl Settings {
         self.steps_from(EpochRange::Epoch(0), 0, &[]).map(|left| left.count())
     }
 
-    /// Number of batches of an epoch on this rank for a dataset without an index, if stream `i` of the job
-    /// has `items[i]` items.
+    /// Number of batches that this rank gets in an epoch if stream `i` of the job has `items[i]` items. The
+    /// dataset needs no index.
     pub(super) fn steps_with(&self, items: &[u64]) -> u64 {
         let lengths = StreamLengths(items.to_vec());
         match self.last {
@@ -95,7 +95,8 @@ impl StepsLeft {
         }
     }
 
-    /// Number of batches that `steps` steps of this rank cover, including those in which it has no item.
+    /// Number of batches of the job until this rank has taken `steps` more steps, including the batches in
+    /// which the rank has no item.
     pub(super) fn covered_by(&self, steps: u64) -> u64 {
         match self {
             StepsLeft::Equal(_) => steps,

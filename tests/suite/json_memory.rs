@@ -108,7 +108,7 @@ fn the_memory_of_a_compact_index_is_proportional_to_its_stored_size() {
         [&length, &sum, content].concat()
     };
     let shapes = 40 << 20;
-    // A shard `a` whose layout has no fields, and many shapes that are all empty.
+    // The layout of the shard `a` has no fields, but many empty shapes.
     let shard = [&[4, 0, 0, 1, b'a', 0, 1, 0][..], &number(shapes), &vec![0; shapes]].concat();
     let document = [b"\x89SHIDX\r\n\x01".to_vec(), frame(&[1]), frame(&shard)].concat();
     std::fs::write(&path, gzip(&document)).unwrap();

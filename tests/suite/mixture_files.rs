@@ -164,7 +164,8 @@ fn unsupported_keys_of_a_metadataset_are_named_with_their_line() {
         "train",
         "line 8: `shuffle_over_epochs_multiplier` is not supported",
     );
-    // Without the key, shuffling has a default. `null` would disable shuffling, and is refused.
+    // Without the key `shuffle_over_epochs_multiplier`, shuffling is on by default. `null` would disable
+    // shuffling, and is refused.
     let why = "line 8: `shuffle_over_epochs_multiplier` is not supported";
     wrong("multiplier: 1", "multiplier: null", "train", why);
     wrong("weight: 1", "weight: 010", "train", "line 7: `weight` is `010`: leave its leading zeros out");

@@ -46,7 +46,7 @@ struct Held {
     wanted: usize,
     /// Whether `wanted` requests did not arrive in time.
     is_late: bool,
-    /// Whether no request is answered for now.
+    /// While this is true, the server answers no request.
     closed: bool,
     requests: Vec<(String, Option<(usize, usize)>)>,
 }

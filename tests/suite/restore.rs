@@ -410,7 +410,8 @@ fn sound() -> Vec<(Loader<Batch<String>>, Json)> {
         (items(dataset(&source).index(counts(&SIZES))).batch(4).last_batch(LastBatch::Pad), false),
         (Loader::mix([items(dataset(&source)), items(dataset(&source)).passes(2)]).batch(4), false),
         (selected(dataset(&source)).batch(4), false),
-        // These states have failures in their ledgers, and stop within a sample or a document.
+        // The ledgers of these states list failures. The states are saved in the middle of a sample or
+        // document.
         (
             skipping(items(dataset(&source))).flat_map(|key| Ok([key.clone(), key.clone(), key])).batch(4),
             true,
@@ -477,7 +478,8 @@ fn no_state_makes_a_loader_panic_or_run_forever() {
     outcome.unwrap();
 }
 
-/// If a machine is lost, the job resumes on copies of its shards. Each rank may have a copy of its own.
+/// If a machine is lost, the job resumes on another machine with copies of the shards. Each rank may have
+/// copies of its own.
 #[test]
 fn a_state_resumes_on_copies_of_local_shards() {
     let homes = [(); 2].map(|()| tempfile::tempdir().unwrap());

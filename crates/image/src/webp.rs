@@ -1,4 +1,4 @@
-//! Checks that the headers of a WebP agree about the size of its picture.
+//! Checks that the headers of a WebP file agree about the size of the picture.
 
 use super::{ImageError, Size};
 

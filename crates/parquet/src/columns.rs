@@ -54,11 +54,11 @@ pub(crate) fn columns(schema: &SchemaDescriptor) -> Vec<Column> {
 /// The columns that are read.
 #[derive(Debug)]
 pub(crate) struct ChosenColumns {
-    /// First the fields, in the order of the schema, then the column of keys if it is not a field.
+    /// First the fields, in the order of the schema, then the key column if it is not a field.
     pub(crate) columns: Vec<Column>,
     /// Number of columns that are fields.
     pub(crate) fields: usize,
-    /// The number in `columns` of the column of keys.
+    /// The index of the key column in `columns`.
     pub(crate) key: Option<usize>,
 }
 

@@ -55,13 +55,14 @@ fn snappy(bytes: &[u8], size: usize) -> Result<Vec<u8>, String> {
 }
 
 fn lz4(bytes: &[u8], size: usize) -> Result<Vec<u8>, String> {
-    // In LZ4, each further byte of a length adds up to 255 bytes, so a page expands less than 256 times.
+    // LZ4 extends a length by at most 255 bytes with each byte of input. A page therefore expands less than
+    // 256 times.
     check_length(size, size, bytes.len(), 256)?;
     lz4_flex::block::decompress(bytes, size).map_err(|error| error.to_string())
 }
 
-/// Refuses a decompressed `length` that differs from the header's `size`, or that is more than `compressed`
-/// bytes can expand to. `ratio` is the largest factor of the compression.
+/// Checks the `length` in bytes of a decompressed page. It must equal the header's `size`, and `compressed`
+/// bytes must be able to expand to it. One byte expands to at most `ratio` bytes.
 fn check_length(length: usize, size: usize, compressed: usize, ratio: usize) -> Result<(), String> {
     if length != size || length > compressed.saturating_mul(ratio).saturating_add(64) {
         return Err(format!("a page of {size} bytes, of which {compressed} are stored that become {length}"));

@@ -11,7 +11,7 @@ pub(crate) struct IncomingRanges {
     requests: RangeRequests,
     /// The requested ranges whose bytes have not all arrived.
     wanted: VecDeque<Range<u64>>,
-    /// The bytes of the first wanted range that have arrived.
+    /// The bytes that have arrived for the first range in `wanted`.
     begun: BytesMut,
     /// Complete ranges that have not been taken: the offset and the bytes of each.
     received: VecDeque<(u64, Bytes)>,

@@ -63,8 +63,9 @@ impl ChunkPages {
     /// rows, as the footer says. To skip rows, the decoder relies on the counts in page headers, so a wrong
     /// count would shift all later rows.
     ///
-    /// The decoder may decode all levels and values of a page of lists at once. So a page is refused if they
-    /// would take more than `limit` bytes: in the file, a run of any length takes only a few bytes.
+    /// The decoder may decode a whole page of lists in one call. Run-length encoding stores any number of
+    /// equal values in a few bytes, so the decoded page can be far larger than in the file. A page whose
+    /// decoded levels and values would take more than `limit` bytes is refused.
     pub(crate) fn check(mut self, values: u64, rows: u64, limit: u64) -> Result<()> {
         let (mut found_values, mut found_rows, mut largest) = (0, Some(0), 0);
         let is_flat = self.max_repetition == 0;

@@ -28,11 +28,11 @@ const MAX_BATCH_ROWS: u64 = 1024;
 /// The content of the footer, and the columns that are read.
 pub(crate) struct Table {
     metadata: ParquetMetaData,
-    /// The columns that are read: first the fields, then the column of keys if it is not a field.
+    /// The columns that are read: first the fields, then the key column if it is not a field.
     pub(crate) columns: Vec<TableColumn>,
     /// Number of columns that are fields.
     pub(crate) fields: usize,
-    /// The number in `columns` of the column of keys.
+    /// The index of the key column in `columns`.
     pub(crate) key: Option<usize>,
     /// For each row group, the number of rows before it; then the number of all rows.
     starts: Vec<u64>,
@@ -53,7 +53,8 @@ pub(crate) struct GroupPlace {
     pub(crate) number: usize,
     /// The numbers of the row group's rows in the file.
     pub(crate) rows: Range<u64>,
-    /// Number of rows that are decoded together, from the first row of the group on.
+    /// Number of rows in a batch, the rows that are decoded together. The first batch begins at the group's
+    /// first row.
     pub(crate) batch: u64,
     /// The column chunks that are read, in the order of [`Table::columns`].
     pub(crate) chunks: Vec<ChunkPlace>,
@@ -211,7 +212,7 @@ impl Table {
     }
 
     /// The range of a column chunk in the file: the dictionary, if there is one, and the data pages. Returns
-    /// `None` if the range is not between the first bytes of the file and the metadata.
+    /// `None` if the range overlaps the first four bytes of the file, or ends after the metadata begins.
     fn range(&self, chunk: &ColumnChunkMetaData) -> Option<Range<u64>> {
         let pages = u64::try_from(chunk.data_page_offset()).ok()?;
         let dictionary = chunk.dictionary_page_offset().and_then(|offset| u64::try_from(offset).ok());

@@ -57,9 +57,9 @@ impl PageHeader {
 /// Whether `bytes` begins with complete file metadata, in which each known field has the type that Parquet
 /// declares for it.
 ///
-/// The decoder of the crate `parquet` does not check the types of known fields. After a field of another type
-/// it reads from a wrong offset. There it may find a list of booleans of any length, which it skips for
-/// seconds.
+/// The decoder of the crate `parquet` does not check the types of known fields. If a field has another type,
+/// the decoder reads the next field from a wrong offset. It may find a list there that claims any number of
+/// booleans; skipping that list takes seconds.
 pub(crate) fn is_metadata(bytes: &[u8]) -> bool {
     CompactReader::new(bytes).known(&FILE).is_some()
 }
@@ -245,8 +245,8 @@ impl<'a> CompactReader<'a> {
     }
 }
 
-/// Reads the variable-length integer at the beginning of `bytes`, which has seven bits in each byte. Returns
-/// the integer and its length in bytes.
+/// Reads the variable-length integer at the beginning of `bytes`. Each byte holds seven bits of the integer.
+/// Returns the integer and its length in bytes.
 pub(crate) fn varint(bytes: &[u8]) -> Option<(u64, usize)> {
     let mut number = 0;
     for (at, byte) in bytes.iter().take(10).enumerate() {

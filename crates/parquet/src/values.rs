@@ -16,7 +16,8 @@ use shardstream::{Array, Value};
 use std::collections::HashSet;
 use std::ops::Range;
 
-/// Rows may share the memory of a value that has more bytes than this. Such a value is counted once.
+/// Rows may share the memory of a value that has more bytes than this. However many rows share it, such a
+/// value counts once towards the limit of a batch.
 const LARGE: usize = 4 << 10;
 /// If the texts of a batch have at most this many bytes, all are copied into one allocation. Otherwise, texts
 /// of more than [`LARGE`] bytes are not copied: they are slices of their page.
@@ -225,8 +226,7 @@ fn floats<T: DataType>(
 }
 
 /// Reads texts and bytes. If all of them together have at most [`COPIED`] bytes, they are copied into one
-/// allocation. Slices of the page would keep the whole page in memory as long as any row is kept, and a page
-/// may have many more rows.
+/// allocation. A slice of a page would keep the whole page in memory as long as its row is kept.
 fn bytes<T: DataType>(
     reader: &mut ColumnReaderImpl<T>,
     rows: usize,
@@ -287,7 +287,7 @@ fn flat(
     levels.definition.iter().map(value).collect()
 }
 
-/// Makes an array without axes of each value. All arrays share one allocation.
+/// Converts each value to an array without axes. All arrays share one allocation.
 fn scalars<V>(
     values: &[V],
     dtype: DType,
@@ -334,8 +334,8 @@ fn lists(levels: &Levels, max: i16, element: i16) -> Result<Vec<ListValues>, Val
     Ok(rows)
 }
 
-/// Makes an array of each row's list. Each array has an allocation of its own, so that a row that is kept for
-/// long keeps no other row in memory.
+/// Converts each row's list to an array. Each array has an allocation of its own, so that a row that is kept
+/// for long keeps no other row in memory.
 fn arrays<V>(
     values: &[V],
     dtype: DType,

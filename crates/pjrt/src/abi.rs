@@ -30,7 +30,7 @@ pub(super) struct Padded<T> {
 impl<T: CStruct> Padded<T> {
     /// A struct of zeros with its size set.
     pub(super) fn new() -> Self {
-        // SAFETY: `CStruct` promises that zeros are a valid `T`, and they are valid integers.
+        // SAFETY: all bytes zero is a valid `T`, as `CStruct` promises, and valid padding.
         let mut zero: Self = unsafe { std::mem::zeroed() };
         zero.inner.set_size(size_of::<Self>());
         zero

@@ -188,7 +188,7 @@ impl Handle {
         let plugin = self.client.plugin();
         let mut element = args!(PJRT_Buffer_ElementType_Args { buffer: self.buffer.as_ptr() });
         let mut dims = args!(PJRT_Buffer_Dimensions_Args { buffer: self.buffer.as_ptr() });
-        // SAFETY: the buffer is alive; the dimensions live as long and are copied.
+        // SAFETY: the buffer is alive. The dimensions live as long as the buffer, and are copied.
         unsafe {
             call!(plugin, PJRT_Buffer_ElementType, element)?;
             call!(plugin, PJRT_Buffer_Dimensions, dims)?;
@@ -251,8 +251,8 @@ impl Buffer {
             dst: values.as_mut_ptr().cast(),
             dst_size: size_of_val(values.as_slice()),
         });
-        // SAFETY: buffer and layout live during the call; the destination has `dst_size` bytes, of a type for
-        // which any bits are valid, and lives until the copy's event below.
+        // SAFETY: buffer and layout live during the call. The destination has `dst_size` bytes, of a type for
+        // which any bits are valid. It is not freed before the event `copied` has happened.
         unsafe {
             call!(plugin, PJRT_Buffer_ToHostBuffer, args)?;
             let Some(copied) = Event::from_raw(plugin, args.event) else {

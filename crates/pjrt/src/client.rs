@@ -55,8 +55,8 @@ pub(super) struct Device {
     pub(super) process: i32,
 }
 
-// SAFETY: clients may be used from any thread at once (the API's contract); the pointer is constant and lives
-// until the client is destroyed in `drop`.
+// SAFETY: by the API's contract, several threads may use a client at the same time. The pointer never
+// changes, and is valid until `drop` destroys the client.
 unsafe impl Send for OpenClient {}
 // SAFETY: as above.
 unsafe impl Sync for OpenClient {}
@@ -68,7 +68,7 @@ unsafe impl Sync for ClientInner {}
 impl Drop for OpenClient {
     fn drop(&mut self) {
         let mut args = args!(PJRT_Client_Destroy_Args { client: self.client.as_ptr() });
-        // SAFETY: buffers and executables hold a clone of the client's `Arc`, so none is alive.
+        // SAFETY: no buffer or executable of the client is alive: each holds a clone of the client's `Arc`.
         let _ = unsafe { call!(self.plugin, PJRT_Client_Destroy, args) };
     }
 }
@@ -143,7 +143,7 @@ impl Client {
         let mut inner = ClientInner { open, devices: vec![], local: vec![] };
         let mut local = args!(PJRT_Client_AddressableDevices_Args { client: client.as_ptr() });
         let mut all = args!(PJRT_Client_Devices_Args { client: client.as_ptr() });
-        // SAFETY: the client is alive; the arrays belong to it and are read at once.
+        // SAFETY: the client is alive, and so are the arrays, which the client owns.
         unsafe {
             call!(plugin, PJRT_Client_AddressableDevices, local)?;
             let local = slice(local.addressable_devices, local.num_addressable_devices);
@@ -208,7 +208,7 @@ impl Client {
         self.0.local.iter().any(|local| local.id == device.id)
     }
 
-    /// The devices of the whole job, by id.
+    /// The devices of the whole job, sorted by id.
     pub(super) fn all_devices(&self) -> &[Device] {
         &self.0.devices
     }
@@ -235,7 +235,7 @@ impl Client {
     }
 }
 
-/// Reads ids and processes of devices, and sorts the devices by id.
+/// Reads each device's id and process index. Returns the devices sorted by id.
 ///
 /// # Safety
 ///

@@ -14,7 +14,8 @@ pub struct DmaMapping {
     start: NonNull<u8>,
 }
 
-// SAFETY: the pointer is only handed to the plugin, whose clients may be used from any thread at once.
+// SAFETY: the pointer is only handed to the plugin, and several threads may use a client of the plugin at the
+// same time.
 unsafe impl Send for DmaMapping {}
 // SAFETY: as above; no method uses the pointer through a shared reference.
 unsafe impl Sync for DmaMapping {}

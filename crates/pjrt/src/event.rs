@@ -78,11 +78,11 @@ pub(super) fn in_callback() -> bool {
 /// ownership of `kept` and `error`.
 unsafe extern "C" fn drop_kept<T>(error: *mut sys::PJRT_Error, kept: *mut c_void) {
     let drop_all = || {
-        // SAFETY: the caller's promise.
+        // SAFETY: `kept` is such a box, by this function's contract.
         let kept = unsafe { Box::from_raw(kept.cast::<KeptValue<T>>()) };
         if let Some(error) = NonNull::new(error) {
-            // The caller gets the error when it reads the array; here the error is only freed. SAFETY: the
-            // caller's promise.
+            // Reading the array returns the same error, so here it is only freed. SAFETY: `error` is owned,
+            // by this function's contract.
             drop(unsafe { kept.plugin.take_error("PJRT_Event_OnReady", error) });
         }
         drop(kept.value);

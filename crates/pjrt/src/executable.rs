@@ -29,7 +29,7 @@ pub struct Executable {
     output_specs: OnceLock<Vec<Arc<Spec>>>,
 }
 
-// SAFETY: executables may be run from any thread at once (the API's contract).
+// SAFETY: by the API's contract, several threads may run an executable at the same time.
 unsafe impl Send for Executable {}
 // SAFETY: as above; only `output_specs` changes, and it is a `OnceLock`.
 unsafe impl Sync for Executable {}
@@ -94,7 +94,7 @@ impl Executable {
     fn check_devices(&self) -> Result<(), PjrtError> {
         let mut args =
             args!(PJRT_LoadedExecutable_AddressableDevices_Args { executable: self.executable.as_ptr() });
-        // SAFETY: the executable is alive; the array belongs to it and is read at once.
+        // SAFETY: the executable is alive, and so is the array, which the executable owns.
         let devices = unsafe {
             call!(self.client.plugin(), PJRT_LoadedExecutable_AddressableDevices, args)?;
             slice(args.addressable_devices, args.num_addressable_devices)
@@ -231,7 +231,8 @@ impl Executable {
     ///
     /// `outputs` are the results of a successful run of this program, one list per device.
     unsafe fn adopt(&self, outputs: &[Vec<*mut sys::PJRT_Buffer>]) -> Result<Vec<Vec<Buffer>>, PjrtError> {
-        // Takes ownership of all results before an error can return. SAFETY: the run handed them over.
+        // Takes ownership of all results first, so that an error below frees them. SAFETY: the run handed
+        // them over.
         let own = |b: &_| unsafe { Handle::from_raw(&self.client, *b, "PJRT_LoadedExecutable_Execute") };
         let handles: Vec<Vec<_>> = outputs.iter().map(|list| list.iter().map(own).collect()).collect();
         let mut buffers = Vec::with_capacity(self.devices);

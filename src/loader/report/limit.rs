@@ -53,7 +53,8 @@ impl Limit {
         if report.elapsed < MIN_TIME || is_starting && report.waited < MIN_TIME {
             return Limit::Unknown;
         }
-        // Later, the wait for the first batch is excluded, unless it is most of the run.
+        // From `MIN_BATCHES` batches on, the wait for the first batch is excluded. It still counts if the
+        // rest of the run is shorter than `MIN_TIME`.
         let rest = report.elapsed.saturating_sub(report.first + report.rested);
         let first = if is_starting || rest < MIN_TIME { Duration::ZERO } else { report.first };
         let waited = report.waited.saturating_sub(first).as_secs_f64();

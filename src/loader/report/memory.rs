@@ -52,7 +52,7 @@ pub struct MemoryReport {
 }
 
 impl MemoryReport {
-    /// The names of the owners with their bytes. The owners of the whole process are last.
+    /// The names of the owners with their bytes. Memory that belongs to the whole process is last.
     pub fn owners(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
         [
             ("network", self.network),

@@ -107,8 +107,8 @@ pub struct Queues {
     pub prefetch: u64,
 }
 
-/// How much of all batches is used, as a stateful stage counts it: in tokens for packed rows, and in tokens
-/// or pixels for items in buckets. The rest is padding.
+/// The used part of the batches of a run; the rest is padding. A stateful stage counts tokens if it packs
+/// rows, and tokens or pixels if it sorts items into buckets.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Fill {
@@ -137,7 +137,7 @@ impl Report {
         }
     }
 
-    /// Items per second of [`elapsed`](Report::elapsed) without [`rested`](Report::rested).
+    /// Items per second, where the time is [`elapsed`](Report::elapsed) minus [`rested`](Report::rested).
     #[must_use]
     pub fn rate(&self) -> f64 {
         match self.elapsed.saturating_sub(self.rested).as_secs_f64() {
@@ -146,8 +146,8 @@ impl Report {
         }
     }
 
-    /// The difference between this report and `earlier`, a report of the same run: for one epoch of several,
-    /// or for the last minute. `queues`, `ledger` and `memory` are not subtracted.
+    /// The difference between this report and `earlier`, a report of the same run. Use it to report only one
+    /// epoch, or only the last minute. `queues`, `ledger` and `memory` are not subtracted.
     #[must_use]
     pub fn since(mut self, earlier: &Report) -> Report {
         self.batches = self.batches.saturating_sub(earlier.batches);

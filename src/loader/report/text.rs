@@ -61,8 +61,8 @@ impl fmt::Display for Report {
                 )?,
             }
             let of_threads = || self.times.iter().take(8).filter(|(_, time)| !time.is_zero());
-            // If the number of threads has decreased, the times of all threads add up to more than `elapsed`
-            // times the current number.
+            // If the number of threads has decreased, the sum of all threads' times is greater than `elapsed`
+            // multiplied by the current number of threads.
             let sum: Duration = of_threads().map(|(_, time)| time).sum();
             let all = sum.as_secs_f64().max(seconds * threads as f64);
             for (number, (name, time)) in of_threads().enumerate() {

@@ -34,8 +34,8 @@ pub struct Times {
     /// The workers waited for bytes from the network or from slow files.
     #[serde(serialize_with = "crate::seconds::serialize")]
     pub await_bytes: Duration,
-    /// The workers were idle because other workers were reading all streams: one thread at a time reads a
-    /// stream.
+    /// The workers were idle because only one thread can read a stream at a time, and other workers were
+    /// reading all streams.
     #[serde(serialize_with = "crate::seconds::serialize")]
     pub await_stream: Duration,
     /// The workers were idle because enough items were ready.

@@ -8,14 +8,14 @@ use crate::plan::DatasetOrder;
 /// proportion to the weights.
 #[derive(Debug, Clone)]
 pub(in crate::loader) struct MixedStream {
-    /// The number of the source of each dataset, and whether that source has ended.
+    /// For each dataset, the number of its source, and whether the source has ended.
     sources: Vec<(usize, bool)>,
     order: DatasetOrder,
     /// Number of items and gaps that were taken. This is the index of the next item or gap.
     taken: u64,
     /// Number of times that all sources were repeated.
     repeats: u64,
-    /// Whether there was an item since the last repetition.
+    /// Whether there was an item since all sources were last repeated.
     had_item: bool,
 }
 

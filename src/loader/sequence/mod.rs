@@ -31,8 +31,8 @@ pub(super) trait SourceOutputs {
     /// cannot be repeated.
     fn repeat(&mut self, source: usize, time: u64) -> bool;
 
-    /// The last `count` items and gaps of a source have lost their sequence numbers. The next items and gaps
-    /// take these numbers.
+    /// Called when the sequence numbers of the last `count` items and gaps of a source are free again. The
+    /// next items and gaps take these numbers.
     fn give_back(&mut self, source: usize, count: u64) {
         let _ = (source, count);
     }
@@ -54,9 +54,9 @@ pub(super) trait SourceOutputs {
         false
     }
 
-    /// Announces the next items of the current batch: `sources` are the sources of these items in the order
-    /// of the sequence, if no source ends and no item fails. `bucket` is the shape of the batch, if batches
-    /// have several shapes. At least these items are taken before the batch ends.
+    /// Announces the next items of the current batch. `sources` has the source of each item, in the order of
+    /// the sequence; it assumes that no source ends and that no item fails. `bucket` is the shape of the
+    /// batch, if batches have several shapes. All announced items are taken before the batch ends.
     fn look_ahead(&mut self, sources: &[usize], bucket: Option<usize>) {
         let _ = (sources, bucket);
     }

@@ -98,8 +98,8 @@ pub(in crate::loader) trait BatchSequence<T>: Iterator<Item = LoaderEvent<T>> {
     /// take their sequence numbers. Returns this rank's first sequence number in the batch.
     fn restart(&mut self) -> u64;
 
-    /// The cursor of a restore that continues after the last event of a source. When a batch has ended, no
-    /// event of a later batch was taken from any source.
+    /// The cursor of a restore that continues after the last event of a source. Right after the end of a
+    /// batch, no event of a later batch has been taken from the source.
     ///
     /// # Errors
     /// If a stage cannot save its state.
@@ -129,8 +129,8 @@ pub(in crate::loader) struct SequenceConfig {
 /// Where batches end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::loader) enum Batching {
-    /// A batch ends after a fixed count of sequence numbers, so at the same number on all ranks. The sequence
-    /// ends when all streams have ended.
+    /// A batch ends after a fixed count of sequence numbers. Batches therefore end at the same numbers on all
+    /// ranks. The sequence ends when all streams have ended.
     Aligned,
     /// As `Aligned`, but the sequence ends after this number of batches, whether they have items or not.
     Steps(u64),
@@ -298,7 +298,7 @@ impl<O: SourceOutputs> Sequencer<O> {
         // items.
         let most = (left as u64).saturating_mul(if counts_items { streams } else { 1 });
         let end = self.local_number.saturating_add(most);
-        // Number of items of each stream that were announced.
+        // For each stream, the number of items that were announced.
         let mut ahead = vec![0; self.streams.len()];
         let mut sources = Vec::new();
         self.announced = self.local_number;
@@ -347,9 +347,10 @@ impl<O: SourceOutputs> Iterator for Sequencer<O> {
                 return None;
             }
             if self.batch_is_complete() {
-                // A batch without an item is returned only if all ranks must get the same number of batches,
-                // or batches of the same shape in the same step. A step that another rank had completed
-                // before a restore is skipped, unless a gap shows that this rank had not completed it.
+                // A batch without an item is returned in two cases: all ranks must get the same number of
+                // batches, or the ranks' batches of a step must have the same shape. In the second case, a
+                // step that another rank completed before a restore is skipped, unless a gap shows that this
+                // rank had not completed it.
                 let is_new = |shapes: &Shapes| shapes.end() > self.furthest || self.had_gap;
                 let has_shape =
                     !self.alone && self.shapes.as_ref().is_some_and(is_new) && self.live_streams > 0;
@@ -410,8 +411,8 @@ impl<O: SourceOutputs> Iterator for Sequencer<O> {
                     continue;
                 }
                 None => {
-                    // Each later number of a stream that has ended leads to this branch again; only the first
-                    // one counts.
+                    // This branch runs for each later number of an ended stream. The number of live streams
+                    // decreases only the first time.
                     self.live_streams -= usize::from(was_live);
                     self.advance();
                     continue;

@@ -138,7 +138,7 @@ impl InputLog {
         self.marks.len() >= MAX_MARKS
     }
 
-    /// Whether the next outputs were already inputs of the stage before a restore.
+    /// Whether the next output was already consumed before a restore.
     pub(super) fn is_repeating(&self) -> bool {
         self.repeated.outputs > 0
     }
@@ -167,7 +167,8 @@ impl InputLog {
         (self.failures_between, self.has_input) = (0, true);
         let begins_pass = self.marks.back().is_none_or(|last| last.pass != mark.pass);
         self.pending = Some((mark, origin.position));
-        // A stage may return an item in a pass in which it has no input.
+        // The first sample of a pass gets its mark before it has an output: the stage may return an item in
+        // a pass in which it has no input.
         if begins_pass {
             self.mark();
         }
@@ -207,8 +208,8 @@ impl InputLog {
         self.fail()
     }
 
-    /// The position of the next item of the stage: the position of the last sample with an output, and the
-    /// index of the item among the items since that sample.
+    /// Counts the next item that the stage returns. Returns the position of the last sample with an output,
+    /// and the number of items that the stage returned between this sample and the item.
     pub(super) fn next_item(&mut self) -> (Position, u64) {
         let part = self.part;
         self.part += 1;
@@ -413,7 +414,7 @@ mod tests {
         assert!(log.fail_between(1));
         assert_eq!(counts(&log.cursor(2)), (0, 0, 4));
         assert_eq!((log.cursor(1).pass, counts(&log.cursor(1))), (1, (0, 0, 2)));
-        // In a pass without a failure before its first sample, no failure occurs again.
+        // Pass 2 has no failure before its first sample, so a restore at this sample sees no failure again.
         log.push_sample(&mut InputOrigin { pass: 2, taken: 1, ..InputOrigin::default() });
         assert!(log.push_output());
         assert_eq!((log.cursor(1).pass, counts(&log.cursor(1))), (2, (0, 0, 0)));

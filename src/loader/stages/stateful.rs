@@ -115,8 +115,8 @@ where
     }
 
     fn restore(&mut self, saved: &SavedStage) -> Result<()> {
-        // The outputs for the repeated inputs may have been returned before the restore, so these inputs do
-        // not count.
+        // `saved.inputs` inputs are pushed again. Their outputs may have been returned before the restore, so
+        // these inputs do not count towards the limit.
         self.inputs_left = self.inputs_left.saturating_add(saved.inputs);
         match &mut self.stage {
             Some(stage) => catch(|| stage.restore(saved)).and_then(|restored| restored),

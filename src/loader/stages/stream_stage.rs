@@ -23,7 +23,7 @@ pub(in crate::loader) trait StreamStage<T>: Send {
 
     /// Called after a function that follows this stage failed for the last pulled item, or filtered it out.
     /// The next item takes the sequence number of the lost item. Returns the origin of the lost item; `None`
-    /// if it comes from the last pushed output.
+    /// if this origin is the last input of the stage.
     fn lose_item(&mut self) -> Option<OutputOrigin> {
         None
     }
@@ -101,8 +101,8 @@ impl OutputOrigin {
 
 pub(in crate::loader) struct StageFailure {
     pub(in crate::loader) error: Error,
-    /// The pass of the failed item. `None` if the item comes from the last pushed output; otherwise the error
-    /// already names the sample.
+    /// The pass of the failed item. `None` if the item's origin is the last input of the stage; otherwise the
+    /// error already names the sample.
     pub(in crate::loader) pass: Option<u64>,
 }
 
@@ -116,7 +116,7 @@ impl From<Error> for StageFailure {
 pub(in crate::loader) struct StageOutput<T> {
     /// `None` for a gap.
     pub(in crate::loader) item: Option<T>,
-    /// The origin of the item; `None` if the item comes from the last pushed output.
+    /// The origin of the item; `None` if this origin is the last input of the stage.
     pub(in crate::loader) at: Option<OutputOrigin>,
     /// The used size of the item and its capacity, such as the number of tokens in a packed row and the
     /// length of the row.
@@ -124,7 +124,7 @@ pub(in crate::loader) struct StageOutput<T> {
 }
 
 impl<T> StageOutput<T> {
-    /// An item that comes from the last pushed output.
+    /// An item whose origin is the last input of the stage.
     pub(super) fn item(item: T) -> Self {
         StageOutput { item: Some(item), at: None, fill: None }
     }

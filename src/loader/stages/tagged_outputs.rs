@@ -54,8 +54,8 @@ impl<T> MappedInput<T> {
     }
 }
 
-/// The outputs of one source, in the order of its stream. If there is a stream stage, the items that the
-/// stage returns.
+/// The outputs of one source, in the order of its stream. If there is a stream stage, its items replace the
+/// outputs.
 pub(in crate::loader) struct TaggedOutputs<T> {
     dataset: usize,
     /// Number of the stream in the job.
@@ -85,7 +85,8 @@ pub(in crate::loader) struct TaggedOutputs<T> {
     next_pass: Option<Box<MappedInput<T>>>,
     current: Option<Current<T>>,
     pass: u64,
-    /// The pass of the last item; the first pass that was read, if there was no item.
+    /// The pass of the last item or, if the stage spans passes, of its last input. Before the first of them,
+    /// the first pass that was read.
     first_empty_pass: Option<u64>,
     /// Whether the run continues over all epochs, without end.
     endless: bool,
@@ -203,8 +204,8 @@ impl<T: 'static> TaggedOutputs<T> {
         Ok(cursor)
     }
 
-    /// Takes the next event of the source, and returns the first resulting event. All resulting events of the
-    /// previous source event must have been taken.
+    /// Takes the next event of the source, and returns the first event that results from it. The caller must
+    /// have taken all events that result from the previous event of the source.
     pub(in crate::loader) fn take(
         &mut self,
         event: &mut StreamEvent<MappedInput<T>>,
@@ -239,7 +240,7 @@ impl<T: 'static> TaggedOutputs<T> {
         }
         if self.pass != pass {
             self.pass = pass;
-            // A restored stage already belongs to the pass of its first input.
+            // A restored stage is not reset before its first input: it already belongs to the input's pass.
             if let Some(stage) = self.stage.as_mut().filter(|_| self.started && !spans) {
                 stage.end();
             }
@@ -445,7 +446,7 @@ impl<T: 'static> TaggedOutputs<T> {
                     }
                     let is_needed = self.log.push_output();
                     let Some(stage) = &mut self.stage else { continue };
-                    // The stage may return an item only after several passes.
+                    // The stage may need the samples of several passes for one item.
                     if stage.spans_passes() {
                         self.first_empty_pass = Some(self.pass);
                     }

@@ -100,7 +100,7 @@ proptest! {
         index.save(&Store::default(), place.to_str().unwrap()).unwrap();
         prop_assert_eq!(&Index::load(&Store::default(), place.to_str().unwrap()).unwrap(), &index);
 
-        // The index entry with a sample's number describes the sample that is read under that number.
+        // The index describes the samples that pass the filter, in the order in which they are read.
         let mut read = expected.iter();
         for shard in &index {
             prop_assert_eq!(shard.selection(), Some("f"));
@@ -130,7 +130,7 @@ proptest! {
         prop_assert!(lengths.iter().max().unwrap() - lengths.iter().min().unwrap() <= 1);
         let streamed = futures::executor::block_on_stream(dataset.read(3, 0).into_stream());
         prop_assert_eq!(content(&all(streamed)), content(&all(dataset.read(3, 0))));
-        // The loader's digest counts the samples that the dataset's digest predicts.
+        // The digest of the loader's run equals the digest that the dataset computes without reading samples.
         let mut batches = Loader::builder(dataset.clone()).shuffle(5).batch(4).build().unwrap().epoch(3);
         batches.by_ref().for_each(|batch| drop(batch.unwrap()));
         let (seen, planned): (Digest, Digest) = (batches.state().digest(), dataset.digest(3).unwrap());

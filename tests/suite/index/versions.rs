@@ -330,7 +330,7 @@ fn rewriting_a_local_shard_in_place_is_detected() {
     let index = indexed(&store, &urls);
     let sound = dataset(&store, &urls, Some(index.clone()), 3).samples(0).collect::<Outcome>().whole();
     assert_eq!(sound.len(), 2 * SAMPLES);
-    // Several streams share each shard. It is replaced after the first of these streams was read.
+    // The shards are replaced after stream 1 was read. Streams 0 and 2 have other samples of the same shards.
     for index in [index.without_versions(), index.counts().without_versions()] {
         put('1', 1000);
         let dataset = dataset(&store, &urls, Some(index), 3);
@@ -347,7 +347,7 @@ fn rewriting_a_local_shard_in_place_is_detected() {
         let versions = dataset.samples(0).collect::<Outcome>().whole();
         assert!(versions.iter().every(|(_, version)| version == "2"));
     }
-    // The index contains the modification times, so that the change is known before reading.
+    // The index contains the modification times. The change is therefore noticed before a sample is read.
     let dataset = dataset(&store, &urls, Some(index), 3);
     let outcome: Outcome = dataset.samples(0).collect();
     assert!(outcome.samples.is_empty());
@@ -474,7 +474,7 @@ fn an_index_with_checksums_reads_copies_in_the_indexed_place() {
     }
     let found: Outcome = dataset(&store, &urls, Some(index.clone()), 3).samples(0).collect();
     assert_eq!(found.whole(), expected);
-    // A job also resumes from its state with the copies.
+    // A job that read the original shards can also be restored from its state and read the copies.
     let loader = |index: &Index| {
         let loader = Loader::builder(dataset(&store, &urls, Some(index.clone()), 1)).threads(0);
         loader.map(|sample| shown(&sample)).batch(1).build().unwrap()

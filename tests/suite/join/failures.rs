@@ -44,7 +44,7 @@ fn collect(items: impl Iterator<Item = Result<Sample>>) -> (Vec<String>, Vec<Str
     (keys, errors)
 }
 
-/// The members of a side's shard: for each key, one member, or two members with the same name.
+/// A shard of the side dataset. For each key it has one member, or two members with the same name.
 fn members(keys: &[(&str, bool)]) -> Vec<u8> {
     let one =
         |key: &str| member(&format!("{key}.txt"), tar::EntryType::Regular, format!("about {key}").as_bytes());
@@ -199,8 +199,8 @@ fn damage_after_the_last_sample_of_a_side_is_reported() {
     let (keys, errors) = collect(pair.primary().join(pair.side()).build().unwrap().samples(0));
     assert_eq!((keys.len(), errors.len()), (17, 1), "{errors:?}");
     assert!(errors[0].starts_with("truncated 01-005"), "{errors:?}");
-    // The dataset has fewer samples than the side, so it could be joined without the truncated end of the
-    // side.
+    // The main dataset has fewer samples than the side dataset. All its samples can be joined, but the
+    // truncated end of the side dataset is still an error.
     let sizes = [6, 5, 6];
     let shorter = JoinedPair::new(&sizes, false, same(&SIZES));
     shorter.put_side(1, &bytes);
@@ -232,7 +232,7 @@ fn a_replaced_side_is_an_error() {
     assert_eq!((keys.len(), &*errors[0]), (12, "stale 01-000 captions/001.tar"));
 }
 
-/// A source of an endless side, with the number of chunks that were requested.
+/// A source of a side dataset whose shards never end. It counts the chunks that are read.
 #[derive(Debug, Default)]
 struct Endless(Arc<AtomicU64>);
 
@@ -336,7 +336,8 @@ fn an_outage_of_a_side_ends_the_run_and_its_state_resumes() {
     }
 }
 
-/// A side whose samples are in the dataset's order is requested once per shard.
+/// If the side dataset has its samples in the order of the main dataset, each of its shards is requested
+/// once.
 #[test]
 fn a_side_in_the_same_order_is_read_once() {
     let (mut pair, requests) = (pair(), Arc::new(AtomicU64::new(0)));
@@ -349,7 +350,7 @@ fn a_side_in_the_same_order_is_read_once() {
     let dataset = pair.primary().join(side).build().unwrap();
     let (keys, _) = collect(dataset.samples(0));
     assert_eq!((keys.len(), requests.load(Ordering::Relaxed)), (18, 3));
-    // The report of a loader includes the bytes of its sides.
+    // The report of a loader also has the bytes that were read from the side dataset.
     let mut batches = Loader::builder(dataset).threads(0).batch(6).build().unwrap().epoch(0);
     assert_eq!(batches.by_ref().map(|batch| batch.unwrap().len()).sum::<usize>(), 18);
     let report = batches.report();

@@ -1,5 +1,5 @@
-//! Sides whose shards do not correspond to the shards of the dataset. A key index locates the samples of the
-//! side.
+//! Side datasets whose shards do not correspond to the shards of the main dataset. A key index locates the
+//! samples of the side dataset.
 
 use super::*;
 use crate::support::Every;
@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Writes the side's samples with these keys, `size` per shard.
+/// Writes samples with these keys as a side dataset, `size` samples per shard.
 fn cut(pair: &JoinedPair, keys: &[String], size: usize) -> ShardList {
     let ending = if pair.compressed { ".gz" } else { "" };
     let url = |shard: usize| format!("mem://cut/{shard:03}.tar{ending}");
@@ -116,8 +116,8 @@ fn a_keyed_side_in_the_same_order_is_read_in_lockstep() {
     let dataset = pair.primary().join(Side::new(list).store(store).keys(keys)).build().unwrap();
     assert!(dataset.samples(0).every(|sample| sample.unwrap().get("txt").is_some()));
     let requests = counter.load(Ordering::Relaxed);
-    // In the first shard, from the second sample on, requests are for 1, 2, 4 and so on samples. The other
-    // shards take one request each.
+    // In the first shard, the first request is for the second sample. Each further request is for twice the
+    // number of samples. The other two shards take one request each.
     assert_eq!(requests, 6 + 2, "requests for 150 samples");
 }
 
@@ -144,7 +144,7 @@ fn unknown_and_repeated_keys_are_errors() {
     );
 }
 
-/// The key index is older than the side.
+/// The key index is older than the side dataset.
 #[test]
 fn a_side_that_has_changed_is_an_error() {
     let sizes = [3];
@@ -163,8 +163,8 @@ fn a_side_that_has_changed_is_an_error() {
     }
 }
 
-/// If the key index could be older than the side's index, samples that were added to the side in between
-/// would be left out without an error.
+/// A key index that is older than the side dataset's index lacks the samples that were added in between. If
+/// it were accepted, these samples would be left out without an error.
 #[test]
 fn keys_that_are_older_than_the_index_of_the_side_are_an_error() {
     let sizes = [4];
@@ -180,7 +180,7 @@ fn keys_that_are_older_than_the_index_of_the_side_are_an_error() {
     };
     let index = || Index::builder().store(pair.others.clone());
     let dir = tempfile::tempdir().unwrap();
-    // The side has gained a sample, or has the same samples in another order.
+    // The side dataset has gained a sample, or has the same samples in another order.
     let turned: Vec<String> = keys[..3].iter().rev().cloned().collect();
     for now in [&keys[..], &turned] {
         cut(&pair, now, 5);
@@ -189,8 +189,8 @@ fn keys_that_are_older_than_the_index_of_the_side_are_an_error() {
         let error = refused(side(old.clone()).auto_index(AutoIndex::in_directory(dir.path())));
         assert!(error.contains("is older than this shard or its index"), "{error}");
     }
-    // The key index and the index belong to the same object, but the index selects samples, so the same
-    // sample has different numbers in the key index and in the index.
+    // The key index `all` and the index `some` are of the same shard. `all` numbers all its samples, `some`
+    // only the selected ones. The same sample therefore has different numbers in the two.
     let all = index().build_keys(&shards).unwrap();
     let first = keys[0].clone();
     let some = index().select("some", move |sample: &Sample| sample.key() != first).build(&shards).unwrap();

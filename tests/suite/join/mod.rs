@@ -19,7 +19,7 @@ use shardstream::dataset::{DatasetBuilder, Side};
 use shardstream::prelude::*;
 use std::collections::BTreeMap;
 
-/// A dataset and a side, each in a store of its own.
+/// A main dataset and a side dataset, each in a store of its own.
 struct JoinedPair {
     store: Store,
     others: Store,
@@ -31,7 +31,8 @@ struct JoinedPair {
 type SampleText = (String, BTreeMap<String, String>, String, u64);
 
 impl JoinedPair {
-    /// Writes shards of these sizes, and for each of them a shard of the side with these keys.
+    /// Writes the shards of the main dataset, with these numbers of samples. For each of them it writes a
+    /// shard of the side dataset, with the keys that `keys` returns for the shard's number.
     fn new(sizes: &[usize], compressed: bool, keys: impl Fn(usize) -> Vec<String>) -> Self {
         let compressed = compressed && cfg!(feature = "gzip");
         let pair = JoinedPair { store: memory(), others: memory(), sizes: sizes.to_vec(), compressed };
@@ -98,7 +99,7 @@ fn caption(key: &str) -> Sample {
     Sample::new(key).with("txt", format!("about {key}"))
 }
 
-/// Gives the side the same keys as the dataset.
+/// Returns a function from a shard's number to the keys of the dataset's samples in that shard.
 fn same(sizes: &[usize]) -> impl Fn(usize) -> Vec<String> {
     let sizes = sizes.to_vec();
     move |shard| (0..sizes[shard]).map(|sample| key(shard, sample)).collect()

@@ -1,5 +1,6 @@
-//! Which samples are joined depends only on the keys of the two shards. The tests compare the joined samples
-//! with a model that knows all keys.
+//! A shard of the main dataset is joined with the corresponding shard of the side dataset. Which samples are
+//! joined depends only on the keys of these two shards. The tests compare the joined samples with a model
+//! that knows all keys.
 
 use super::*;
 use futures::StreamExt;
@@ -8,8 +9,8 @@ use shardstream::dataset::Missing;
 use shardstream::{ErrorKind, Result};
 use std::collections::BTreeSet;
 
-/// The keys of a side's shard: which keys of the dataset's shard it has, where extra keys are inserted, and
-/// how all its keys are ordered.
+/// Determines the keys of a shard of the side dataset: which keys of the main dataset's shard it has, where
+/// extra keys are inserted, and in which order all the keys are.
 #[derive(Debug, Clone)]
 struct Sorted {
     has: Vec<bool>,
@@ -104,8 +105,8 @@ proptest! {
         }).collect();
         let stream: Vec<_> = futures::executor::block_on(dataset.stream(0).collect());
         if missing == Missing::Skip {
-            // A stream that skips a sample returns its next sample instead. So the streams alternate
-            // differently than in the model, which drops the samples afterwards.
+            // A stream that skips a sample returns its next sample in the same turn. The model drops samples
+            // only after the streams have taken turns. The order of the samples therefore differs.
             let sorted = |mut items: Vec<_>| { items.sort(); items };
             prop_assert_eq!(sorted(collect(dataset.samples(0))), sorted(model.clone()));
             prop_assert_eq!(sorted(collect(stream.into_iter())), sorted(model));

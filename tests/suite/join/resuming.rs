@@ -1,5 +1,5 @@
-//! States of joined datasets. After any batch, a job resumes with the same samples. A dataset with different
-//! sides refuses the state.
+//! States of joined datasets. After any batch, a job resumes with the same samples. If other side datasets
+//! are joined than in the job that saved the state, the state is refused.
 
 use super::*;
 use shardstream::dataset::Missing;
@@ -8,7 +8,8 @@ use shardstream::{ErrorKind, Result, State};
 
 const SIZES: [usize; 5] = [7, 12, 3, 9, 6];
 
-/// The keys of a side's shard: every fourth key is missing, some are in another order, and some are extra.
+/// The keys of a shard of the side dataset. Every fourth key of the main dataset is missing. Every second
+/// shard has its keys in reverse order. Each shard has one extra key.
 fn keys(shard: usize) -> Vec<String> {
     let mut keys: Vec<String> =
         (0..SIZES[shard]).filter(|n| (n + shard) % 4 != 1).map(|n| key(shard, n)).collect();

@@ -20,7 +20,7 @@ type Item = (u64, u64);
 struct Job {
     /// For each dataset, the sizes of its shards, its weight and its number of passes.
     parts: Vec<(Vec<usize>, u32, u64)>,
-    /// The weight schedule: items from which new weights apply, each with its weights.
+    /// The weight schedule: for each change, the number of its first item, and the weights from there on.
     schedule: Vec<(u64, [u32; 2])>,
     places: bool,
     streams: usize,
@@ -117,7 +117,7 @@ proptest! {
             let stop = stop.index(whole.len() + 1);
             let begun = if job.endless { loader.epochs(1) } else { loader.epoch(1) };
             let state = if stop == 0 { begun.state() } else { whole[stop - 1].1.clone() };
-            // The number of steps is at most the number of batches left.
+            // The number of skipped steps is at most the number of remaining batches.
             let steps = skip.index(whole.len() - stop + 1) as u64;
             let skipped = saved(&state.clone().skip(steps / 2).skip(steps - steps / 2));
             let ends_at = whole[..stop + steps as usize].last().map_or(0, |(_, state)| slots(state));
@@ -163,7 +163,7 @@ proptest! {
     }
 }
 
-/// To fill the slots at the end of an epoch, each dataset makes one more pass, and then further passes.
+/// To fill the slots at the end of an epoch, each dataset makes as many further passes as it needs.
 #[test]
 fn steps_can_be_skipped_into_repeated_passes() {
     for (passes, sizes) in [([2, 2], [5, 17]), ([1, 3], [5, 5]), ([4, 1], [5, 19])] {
@@ -265,8 +265,8 @@ fn skipped_shards_are_not_read() {
     let rest: Vec<Vec<u64>> = super::good(&all(loader.at(0, 17).unwrap(), usize::MAX));
     assert_eq!(rest, whole[17..]);
     let requests = recording.requests.lock().unwrap().clone();
-    // 68 samples were consumed. The shuffle buffer held some of the samples before the 72nd, so only the last
-    // two shards are read.
+    // The 17 skipped batches have 68 of the first 72 samples. The other four samples are in the shuffle
+    // buffer, and all of them are from shard 8. Only the shards 8 and 9 are therefore read.
     assert_eq!(requests, [8, 9].map(url).into(), "only shards of the buffer's samples and later ones");
 }
 

@@ -102,8 +102,8 @@ fn of(rows: &[Vec<u64>], stream: usize, part: &Part) -> Vec<u64> {
     items.copied().filter(|item| part.has(*item)).collect()
 }
 
-/// Fails unless every window of a stream has each dataset's share exactly. A window is as long as the sum of
-/// the weights.
+/// Cuts each stream into windows whose length is the sum of the weights. Fails unless the number of items of
+/// each dataset in each window equals the dataset's weight.
 fn shares_are_exact(rows: &[Vec<u64>], parts: &[Part]) {
     let length = parts.iter().map(|part| part.weight as usize).sum();
     for stream in 0..STREAMS {

@@ -1,5 +1,5 @@
-//! The number of steps that a loader reports equals the number of batches that follow: for an epoch, after
-//! any batch, after merging ranks at different steps, and after skipped steps.
+//! The number of steps that a loader reports equals the number of batches that follow. This holds for a whole
+//! epoch, after any batch, after skipped steps, and after the states of ranks at different steps are merged.
 
 use super::{Found, all, good, next, number, rank, saved};
 use crate::support::versioned_source::{VersionedSource, counts};
@@ -172,8 +172,8 @@ proptest! {
         let is_even = states.iter().all(|state| state.batches() == states[0].batches());
         let merged = saved(&State::merge(states).unwrap());
         if !is_even && matches!(job.last, LastBatch::Drop | LastBatch::Repeat) {
-            // Some ranks have taken more steps than others. The batches of the steps that only some ranks
-            // have taken could not be full, so the state is refused.
+            // Some ranks have taken more steps than others. The remaining ranks could not fill the batches of
+            // the steps in between, so the state is refused.
             let error = job.loader(after, 0).restore(&merged).unwrap_err();
             prop_assert!(error.to_string().contains("the steps between would not be full"), "{}", error);
             return Ok(());

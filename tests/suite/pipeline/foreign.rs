@@ -127,8 +127,8 @@ fn panics_of_foreign_code_never_reach_the_trainer_and_never_hang() {
     watched(|| {
         for threads in [0, 1, 3] {
             let items = || numbers(VersionedSource::of(&[30]).dataset(1).build().unwrap()).threads(threads);
-            // The function that makes the stage panics in the second pass; in another run, already in the
-            // first.
+            // A function makes the stage for each pass. It panics for the second pass in one run, and for the
+            // first pass in another run.
             for fine in [1, 0] {
                 // The builder makes one stage to check the stage's options.
                 let before = 1;

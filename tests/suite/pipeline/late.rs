@@ -1,5 +1,5 @@
-//! Failures after the samples of a batch were chosen: rows behind a stateful stage that cannot be written,
-//! columns that cannot finish a batch, and padding that cannot be used.
+//! Failures after the samples of a batch were chosen: after a stateful stage, a row cannot be written; a
+//! column cannot finish a batch; padding cannot be used.
 
 use super::{VersionedSource, number, numbers, rank, saved};
 use crate::support::versioned_source::counts;
@@ -120,7 +120,8 @@ impl Job {
         };
         let loader = match maps {
             true => loader.map_batch(move |batch| {
-                // The batch has its state already: its random numbers depend on its position in the job.
+                // `map_batch` gets a batch with its state, because the state seeds the batch's random
+                // numbers.
                 assert!(batch.state().is_some());
                 column.judge(&batch["n"], batch.valid())?;
                 Ok(batch)
@@ -142,8 +143,8 @@ impl Job {
     }
 }
 
-/// A stage that returns each sample when the next one arrives. It saves no state and never reports that it
-/// holds nothing, so a restore feeds it the samples again.
+/// A stage that returns each sample when the next one arrives. It does not implement `save` or `is_fresh`. A
+/// restore therefore pushes all samples of the pass into it again.
 #[derive(Default)]
 struct LateByOne(Option<Sample>);
 

@@ -1,4 +1,5 @@
-//! Stateful stages without a saved state: a restore feeds them again from the first sample that they need.
+//! Stateful stages that save no state: a restore pushes their inputs again, from the first input that they
+//! still need.
 
 use super::{VersionedSource, all, cause, errors, failing, good, numbers, rank, saved};
 use crate::support::versioned_source::counts;
@@ -82,7 +83,7 @@ fn turned(
     items.stage(format!("turned({window})"), move || Turned::of(window, reports_fresh, counts_across_windows))
 }
 
-/// For each stream and pass, a loader returns what the stage returns as an adapter.
+/// With the stage, a loader returns in each pass the same items as an iterator with the stage.
 #[test]
 fn a_stateful_stage_equals_its_adapter() {
     let source = VersionedSource::of(&SIZES);

@@ -14,7 +14,7 @@
 //! outage     a network outage ends a run, and its state resumes
 //! policy     skipped failures: limits, and the ledger
 //! rounds     streams that make many passes
-//! memory     stateful stages that a restore feeds again
+//! memory     stateful stages that get inputs again after a restore
 //! saves      stages that save their state: groups, packed rows, buckets
 //! stages     panics, stages that drop nearly all items, states of other stages
 //! mixes      mixed datasets, each with its own stages

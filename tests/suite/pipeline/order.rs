@@ -71,8 +71,9 @@ fn holds(job: &Job, threads: usize, (batch, ranks): (usize, usize)) -> Result<()
         prop_assert_eq!(found(&mut rest, job, left.len()), shown(left), "after {}: {:?}", at, item);
         prop_assert_eq!(rest.state().digest(), taken[taken.len() - 1].1.digest());
         let ModelOutput::Batch(_, place) = whole[at] else { unreachable!("a batch came") };
-        // With `Drop`, batches may span empty slots, and then the number of ranks determines where batches
-        // end. So batches of one rank cannot be compared with batches of several ranks.
+        // With `Drop`, a batch continues past the empty slots of ended streams until it is full. Where
+        // batches end then depends on the number of ranks. Batches of one rank therefore cannot be compared
+        // with batches of several ranks.
         if job.last == LastBatch::Drop && !job.endless {
             continue;
         }

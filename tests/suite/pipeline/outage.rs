@@ -1,4 +1,5 @@
-//! A network outage ends a run with an error. The state then resumes at the sample that could not be read.
+//! A network outage ends a run with an error. After a restore, the job continues with the sample that could
+//! not be read.
 
 use super::{Found, all, cause, good, next, numbers, saved, url};
 use crate::support::Every;
@@ -209,8 +210,8 @@ fn a_fault_of_one_shard_does_not_end_the_run() {
     assert_eq!(good(&found).len(), SIZES.iter().sum::<usize>());
 }
 
-/// An outage while padding is read ends the run like any other outage: with one error, and a state that
-/// resumes. No step is lost.
+/// An outage while padding is read ends the run with one error, like any other outage. The job resumes from
+/// the last state. No step is lost.
 #[test]
 fn an_outage_while_padding_is_read_ends_the_run_and_its_state_resumes() {
     let source = Failing::new();

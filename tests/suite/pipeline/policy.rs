@@ -117,7 +117,7 @@ fn ledgers_of_ranks_merge_into_that_of_the_job() {
         batches.by_ref().for_each(|batch| drop(batch.unwrap()));
         batches.state()
     };
-    // With batches of 1, no failure is read ahead while a batch is filled.
+    // With batches of 1, no rank counts failures in advance while it fills a batch.
     let whole = ended(0, 1, 1).ledger();
     for ranks in [2, 4] {
         let states: Vec<State> = (0..ranks).map(|number| ended(number, ranks, 1)).collect();
@@ -164,8 +164,8 @@ fn no_skip_is_counted_twice_after_a_restore() {
     }
 }
 
-/// A stage that returns its items unchanged. It never reports that it holds nothing, so a restore runs it
-/// again from the beginning of the pass.
+/// A stage that returns its items unchanged. It does not implement `save` or `is_fresh`. A restore therefore
+/// pushes all items of the pass into it again.
 struct Passing;
 
 impl Stage<u64> for Passing {

@@ -1,4 +1,4 @@
-//! Stages that save their state: a restore feeds them only their last inputs again.
+//! Stages that save their state: a restore pushes only their last inputs again.
 
 use super::{VersionedSource, all, cause, errors, failing, good, next, number, numbers, rank, saved};
 use crate::support::Every;
@@ -151,8 +151,8 @@ impl Stage<u64> for Repeated {
     }
 }
 
-/// The digest covers the positions of items: an item's position is the position of the sample from which the
-/// stage's input was made.
+/// A stage makes an item from an input, and that input was made from a sample. The item's position is the
+/// position of that sample, and the digest covers it.
 #[test]
 fn items_that_a_restored_stage_returns_before_its_next_input_keep_their_positions() {
     let source = VersionedSource::of(&SIZES);
@@ -200,7 +200,7 @@ fn buckets_resume_anywhere() {
     resumes(loader, "buckets with their own sizes");
 }
 
-/// For each stream, a loader returns what the stage returns as an adapter.
+/// With the stage, a loader returns the same items as an iterator with the stage.
 #[test]
 fn saving_stages_equal_their_adapters() {
     let source = VersionedSource::of(&SIZES);
@@ -253,8 +253,8 @@ fn a_restore_maps_only_the_documents_that_are_packed_together() {
     }
 }
 
-/// The limit on items without an output applies to the stage. Items that a later filter drops count as
-/// outputs.
+/// A stage may consume a limited number of items in a row without an output. An output that a later filter
+/// drops still counts as an output of the stage.
 #[test]
 fn items_that_a_filter_after_a_stage_drops_count_as_outputs_of_the_stage() {
     let source = VersionedSource::of(&[110]);
@@ -336,8 +336,8 @@ fn all_ranks_have_the_same_bucket_at_each_step() {
     }
 }
 
-/// Runs ranks that stop and resume, possibly on another number of ranks. Returns the bucket and the items of
-/// each step.
+/// Runs a job that stops and resumes several times, possibly with another number of ranks. Returns the bucket
+/// and the items of each step.
 fn run(
     loader: impl Fn(usize, usize) -> Loader<Batch<Numbers>>,
     stops: &[(usize, usize)],
@@ -512,8 +512,8 @@ fn tensors_have_the_shape_of_their_bucket() {
     assert!(one.unwrap_err().to_string().contains("collate_each"));
 }
 
-/// After a stateful stage, samples are collated once their batch is complete, so a failure is noticed only
-/// then.
+/// After a stateful stage, samples are collated only when their batch is complete. A failure to collate is
+/// noticed only then.
 #[test]
 fn samples_that_fail_in_a_batch_are_replaced_or_errors() {
     let source = VersionedSource::of(&[20]);

@@ -183,8 +183,8 @@ fn failures_are_replaced_under_every_last_batch_option() {
     }
 }
 
-/// One sample fails in each of the three passes, and again while slots are filled. This last failure is
-/// listed under the epoch of the last pass.
+/// One sample fails in each of the three passes. It fails a fourth time when the epoch's first samples are
+/// read again to replace failed ones. The ledger lists this fourth failure under the epoch of the last pass.
 #[test]
 fn the_ledger_lists_skips_in_the_order_of_epochs() {
     let dataset = VersionedSource::of(&[4]).dataset(1).index(counts(&[4])).build().unwrap();
@@ -292,7 +292,8 @@ fn states_of_ranks_with_replaced_failures_merge() {
     }
 }
 
-/// The index claims several times as many samples as exist, so that filling an epoch takes several passes.
+/// The index counts 12 samples per shard, but only three of them pass `map`. It therefore takes several
+/// passes to fill the batches of an epoch.
 #[test]
 fn an_epoch_repeats_until_its_batches_are_full() {
     let source = VersionedSource::of(&[12, 12]);

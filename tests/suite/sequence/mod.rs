@@ -20,7 +20,8 @@ use std::hash::{BuildHasher, RandomState};
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
-/// The shards that all cases choose from, each written once: 18 shard numbers, each with 0 to 7 samples.
+/// All cases choose from the same shards, which are written once: for each of 18 shard numbers, eight shards
+/// with 0 to 7 samples.
 const NUMBERS: usize = 18;
 const SIZES: usize = 8;
 
@@ -66,7 +67,7 @@ fn damaged(home: &Path, number: usize, size: usize) -> PathBuf {
     home.join(format!("{number:02}-{size}-damaged.tar"))
 }
 
-/// The shard of a side.
+/// A shard of a side dataset.
 fn side(home: &Path, number: usize, size: usize) -> PathBuf {
     home.join(format!("{number:02}-{size}-side.tar"))
 }
@@ -93,7 +94,7 @@ struct Job {
     seed: u64,
     shuffle: usize,
     weights: Vec<u32>,
-    /// The weight schedule: items from which new weights apply, each with its weights.
+    /// The weight schedule: for each change, the number of its first item, and the weights from there on.
     schedule: Vec<(u64, Vec<u32>)>,
     passes: u64,
     rest: LastBatch,
@@ -236,7 +237,7 @@ fn in_order(taken: &Taken) -> Vec<Item> {
     taken.values().flatten().cloned().collect()
 }
 
-/// Removes each item of `these` from `items` as often as it occurs in `these`, its first occurrences first.
+/// For each item of `these`, removes one equal item from `items`: the first that is left.
 fn without(items: Vec<Item>, these: impl Iterator<Item = Vec<Item>>) -> Vec<Item> {
     let mut gone: BTreeMap<Item, usize> = BTreeMap::new();
     these.flatten().for_each(|item| *gone.entry(item).or_default() += 1);
@@ -379,15 +380,15 @@ fn holds(job: &Job, layouts: [ReaderLayout; 2], stop: u64) -> Result<(), TestCas
     let (found, first_ends) = run(job, layouts[0], None, steps).unwrap();
     let (expected, together) = (global(&whole), global(&found));
     let lengths_known = job.lengths_known();
-    // Only in this case does the number of ranks determine where batches end.
+    // In this case the ends of batches depend on the number of ranks. In all other cases they do not.
     let uneven = job.rest == LastBatch::Drop && !lengths_known && !job.endless;
     let total: usize = job.sizes.iter().flatten().sum::<usize>() * job.passes as usize;
     let digest = |states: &[State]| states.iter().map(State::digest).sum::<Digest>();
     let ledger = |states: &[State]| states.iter().map(State::ledger).sum::<Ledger>();
 
-    // Both layouts have the same samples in the same batches.
+    // Both layouts have the same samples in the same batches. In the uneven case, only the batches before the
+    // end of the first stream are compared.
     if uneven {
-        // Only batches before the end of the first stream are compared.
         let even = |taken: &Taken| (1..).take_while(|step| taken.contains_key(&(step * all))).count();
         let steps = found.iter().map(even).min().unwrap_or(0).min(even(&expected));
         for step in 1..=steps as u64 {
@@ -423,7 +424,8 @@ fn holds(job: &Job, layouts: [ReaderLayout; 2], stop: u64) -> Result<(), TestCas
     // The second layout resumes after any stop of the first, with the same result as without the stop.
     let (before, states) = run(job, layouts[0], None, stop.min(steps)).unwrap();
     let states: Vec<State> = states.iter().map(|state| state.to_string().parse().unwrap()).collect();
-    // Readers are at different positions if empty batches were dropped or batches span empty slots.
+    // Readers are at different positions if empty batches were dropped, or if batches continue past the empty
+    // slots of ended streams.
     let apart = states.iter().any(|state| place(state) != place(&states[0]));
     let merged = State::merge(states.clone()).unwrap();
     let merged: State = merged.to_string().parse().unwrap();

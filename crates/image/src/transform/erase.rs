@@ -19,9 +19,9 @@ use std::ops::RangeInclusive;
 /// is smaller than the picture in both directions, its top and then its left are drawn uniformly from all
 /// possible positions. If none of the ten rectangles is small enough, nothing is erased.
 ///
-/// torchvision's transform usually follows `Normalize`, so that its default value 0 is the mean of all
-/// pictures. Here values are normalised after all transforms. Erasing to the mean, as in the example, has the
-/// same effect: the erased values become 0, apart from rounding to whole numbers.
+/// torchvision's transform usually follows `Normalize`. Its default value 0 is then the mean of all pictures.
+/// Here values are normalised after all transforms. Erasing to the mean, as in the example, has the same
+/// effect: the erased values become 0, apart from rounding to whole numbers.
 ///
 /// ```
 /// # mod shardstream { pub use shardstream_base::*; pub mod image { pub use shardstream_image::*; } }

@@ -6,8 +6,8 @@ use crate::rng::Rng;
 use crate::{Frame, Result, Size};
 
 /// The transforms that crop the four corners of a picture and its centre to `size`: upper left, upper right,
-/// lower left, lower right, centre. torchvision's `FiveCrop` makes five pictures at once; here each of the
-/// five transforms makes one picture, such as for a `Stack`.
+/// lower left, lower right, centre. torchvision's `FiveCrop` is one transform that makes five pictures. Here
+/// each of the five transforms makes one picture. A `Stack` column can combine the five pictures.
 ///
 /// ```
 /// # mod shardstream { pub use shardstream_base::*; pub mod image { pub use shardstream_image::*; } }

@@ -1,4 +1,4 @@
-//! Transforms that are applied with a probability: flips, and any other transform.
+//! Random flips, and a wrapper that applies any other transform with a probability.
 
 use super::{Transform, options};
 use crate::Result;

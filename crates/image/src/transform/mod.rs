@@ -53,8 +53,8 @@ pub trait Transform: Send + Sync {
     }
 
     /// The size of every picture after this transform, given `before`, the size of every picture before it;
-    /// `None` if the size is unknown or differs from picture to picture. If the size is known, a column with
-    /// slots of another size fails once at the start, and not for every picture.
+    /// `None` if the size is unknown or differs from picture to picture. A column compares a known size with
+    /// its slots once, when its options are checked. An unknown size is checked for each picture.
     fn size_after(&self, before: Option<Size>) -> Option<Size> {
         let _ = before;
         None

@@ -79,8 +79,8 @@ pub(super) const WIDE: AugmentationSpace = AugmentationSpace {
 
 impl AugmentationSpace {
     /// The magnitude in bin `bin` of `bins`, and whether its sign is random; `None` if the operation has no
-    /// magnitude. It is computed exactly as in torchvision: with a slightly higher threshold, `Solarize`
-    /// would leave more pixels unchanged.
+    /// magnitude. The magnitude is rounded exactly as in torchvision. Otherwise the threshold of `Solarize`
+    /// could be slightly different, and other pixels would be inverted.
     pub(super) fn magnitude(
         self,
         op: Op,

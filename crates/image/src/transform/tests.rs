@@ -31,8 +31,8 @@ fn are_alike(mut one: Vec<f64>, mut other: Vec<f64>) {
     assert!(distance * (n * m / (n + m)).sqrt() < 1.95, "{distance} of {n} and {m}");
 }
 
-/// Pearson's chi-squared test that all of `kinds` outcomes are equally likely, at the significance level
-/// 0.001.
+/// Pearson's chi-squared test that there are `kinds` different outcomes, all equally likely, at the
+/// significance level 0.001.
 #[track_caller]
 fn are_equally_likely<T: Ord>(outcomes: impl IntoIterator<Item = T>, kinds: usize) {
     let mut counts = BTreeMap::new();
@@ -273,7 +273,7 @@ fn operations_of_a_policy_have_their_probability() {
     let mut rng = Rng::new(11, 0, 0);
     let augment = AutoAugment::new(AutoAugmentPolicy::Svhn);
     let drawn: Vec<_> = (0..50_000).map(|_| augment.draw(Size::from(100), &mut rng)).collect();
-    // ShearX with a bin of 4 begins three policies, and its probability there is 0.9.
+    // Three of the 25 policies begin with ShearX at magnitude 4 and probability 0.9. The sign is random.
     let sheared = |sign: f32| {
         move |pair: &[Option<(Op, f32)>; 2]| {
             pair[0].is_some_and(|it| it.0 == Op::ShearX && (it.1 * sign - 0.3 * 4.0 / 9.0).abs() < 1e-6)

@@ -201,8 +201,8 @@ impl Transform for RandomAffine {
 /// One number is drawn, uniformly from 0 to 1 (excluded). If it is less than the probability, the corners
 /// move inwards in the order upper left, upper right, lower right, lower left. For each corner two whole
 /// numbers of pixels are drawn, across and then down, uniformly up to `distortion_scale` times half of the
-/// picture's side. If no perspective has the new corners, such as if three corners are on a line, the picture
-/// stays unchanged.
+/// picture's side. If no perspective maps the old corners to the new ones, the picture stays unchanged. This
+/// happens if three of the new corners are on a line.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RandomPerspective {
     p: f64,

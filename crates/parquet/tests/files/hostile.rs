@@ -36,7 +36,7 @@ fn texts(rows: usize, size: usize, options: WriterPropertiesBuilder) -> Vec<u8> 
     writer.into_inner().unwrap()
 }
 
-/// A file in which each row is a list of one of these lengths. All elements are the number 7.
+/// A file with one list in each row, of the lengths in `lengths`. All elements are the number 7.
 fn lists(lengths: &[usize]) -> Vec<u8> {
     let mut writer = writer(LISTS, WriterProperties::builder());
     let mut group = writer.next_row_group().unwrap();

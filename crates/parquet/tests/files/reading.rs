@@ -15,7 +15,7 @@ fn read(name: &str, format: Parquet) -> Result<Vec<Sample>> {
     dataset.samples(0).results().collect()
 }
 
-/// The sample of row `number` in the files that `write.py` writes from `kinds`.
+/// The sample of row `number` of the table that `kinds()` in `write.py` returns.
 fn expected(number: i64) -> Sample {
     let sample = Sample::new(format!("{number:09}")).with("key", format!("k{number}").into_bytes());
     if number % 5 == 3 {

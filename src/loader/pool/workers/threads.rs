@@ -72,7 +72,7 @@ impl<T: Send + 'static> Workers<T> {
         state.set_wanted(threads);
         let more = threads.saturating_sub(state.threads);
         drop(state);
-        // Surplus threads may be waiting for work: they wake up and end.
+        // Wakes the threads that wait for work, so that the surplus threads end.
         self.readable.notify_all();
         started.join_ended();
         if self.add_threads(more, started).is_err() {

@@ -3,8 +3,8 @@ use crate::loader::sequence::MixedStream;
 use crate::loader::sequence::testing::{Listed, fatal, fault, item};
 use crate::plan::DatasetOrder;
 
-/// The sequence of `streams`. Each has a number of items that were taken before a restore, and the events
-/// after them.
+/// The sequence of `streams`. Each stream is given as the number of items taken before a restore, and the
+/// events that are left.
 fn sequenced(streams: Vec<(u64, Vec<LoaderEvent<u32>>)>, config: SequenceConfig) -> Vec<String> {
     let order = || DatasetOrder::new(&[1], 0, 0).unwrap();
     let taken = streams.iter().enumerate();
@@ -85,8 +85,8 @@ fn a_sequence_can_start_at_any_number() {
     assert_eq!(sequence(&[&[7], &[4]], (1, 3), 1, 3, aligned), ["4:4", "|6", "7:7", "|9"]);
 }
 
-/// The sequence of `streams`. Each has a number of items that were taken before a restore, and the items
-/// after them.
+/// The sequence of `streams`. Each stream is given as the number of items taken before a restore, and the
+/// items that are left.
 fn sequence_after(streams: &[(u64, &[u32])], batch: usize, batching: Batching) -> Vec<String> {
     let streams = streams.iter().map(|(taken, items)| (*taken, items.iter().copied().map(item).collect()));
     sequenced(
@@ -117,7 +117,8 @@ fn items_that_one_rank_consumed_before_others_leave_gaps() {
     assert_eq!(sequence_after(&streams, 2, Batching::Steps(2)), ["0:0", "|2", "2:2", "|4"]);
 }
 
-/// A state may contain any sequence number, so that skipping the gaps before it one by one might never end.
+/// A state may contain any sequence number. If the gaps before that number were skipped one by one, the loop
+/// might never end.
 #[test]
 fn any_number_of_gaps_is_skipped_at_once() {
     const FAR: u64 = 1 << 40;
@@ -184,8 +185,8 @@ fn streams_are_repeated_until_all_batches_are_full() {
 
 #[test]
 fn a_step_that_another_rank_completed_before_a_restore_is_skipped() {
-    // The first step covers numbers 0 to 3. The items of stream 0 in it were taken, and stream 1 had ended
-    // before.
+    // The first step covers numbers 0 to 3. Stream 0 has numbers 0 and 2: its items were taken before the
+    // restore. Stream 1 has numbers 1 and 3, but it had ended and had no items for them.
     let sequence = |furthest| {
         let config = SequenceConfig {
             rank: 0,
@@ -271,7 +272,8 @@ fn a_full_batch_that_failed_gets_the_next_items_of_its_streams() {
     assert_eq!(shown(full), ["2:8"], "no other item is left to fill the batch");
 }
 
-/// A restart does not return to batches that were taken before a restore and skipped.
+/// The items of the first batches were consumed before a restore, so the sequence skips these batches. A
+/// restart does not return to them.
 #[test]
 fn a_batch_after_skipped_batches_restarts_at_its_own_start() {
     let order = || DatasetOrder::new(&[1], 0, 0).unwrap();
