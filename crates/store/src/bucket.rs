@@ -156,9 +156,9 @@ impl Bucket {
 }
 
 impl Bucket {
-    /// Returns the version of the stored object after the last request of an upload has failed; `None` if the
-    /// object does not have the `sent` bytes. The object may exist in spite of the failure: if the response
-    /// to the last request was lost, the request was repeated, and the second response says that there is no
+    /// Checks whether an upload succeeded although its last request failed. Returns the version of the object
+    /// if the object has the `sent` bytes, otherwise `None`. An upload can succeed in this way: the response
+    /// to the last request is lost, the request is repeated, and the second response says that there is no
     /// such upload.
     ///
     /// Compares the bytes, not only the sizes, because an earlier object with this name may have the same

@@ -146,8 +146,8 @@ impl StoreBuilder {
         self
     }
 
-    /// Time for which a request, or the rest of a range, is retried without progress, including pauses.
-    /// Default: 5 minutes. Time in which the reader does not ask for data does not count. The last try may
+    /// If a request makes no progress for this time, it is not retried any more. Default: 5 minutes. Pauses
+    /// between tries count. Time in which the reader does not ask for data does not count. The last try may
     /// end up to one [`stall_timeout`](StoreBuilder::stall_timeout) later.
     ///
     /// A server that has never responded gets less time: 2 seconds if it refuses connections or its name has
@@ -278,8 +278,8 @@ impl fmt::Debug for StoreBuilder {
     }
 }
 
-/// The part of URLs before `/key` for a prefix: `mem:/` for `mem` and `mem://`, and `gs://bucket` for
-/// `gs://bucket`.
+/// Converts a prefix to the text that precedes `/key` in its URLs: `mem` and `mem://` to `mem:/`;
+/// `gs://bucket` does not change.
 fn base_of(prefix: &str) -> SecretUrl {
     let prefix = prefix.trim_end_matches('/');
     match prefix.contains('/') {

@@ -119,7 +119,7 @@ impl WheelSet<'_> {
             ZipError::Io(cause) => failed(cause),
             cause => FetchError::Unpack { wheel: wheel.name(), member, cause },
         })?;
-        // If there are no locks, another process may move the same files here at the same time.
+        // If the file system has no locks, another process may move the same files here at the same time.
         for path in files.keys() {
             let to = home.join(path);
             to.parent().map_or(Ok(()), fs::create_dir_all).map_err(failed)?;

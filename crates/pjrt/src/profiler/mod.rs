@@ -224,7 +224,7 @@ impl ProfilerApi {
     fn take_error(&self, call: &'static str, error: NonNull<c_void>) -> PjrtError {
         let error = error.as_ptr();
         let mut code = ErrorGetCodeArgs {
-            // The header counts the size without the padding after the last field.
+            // The C header defines this size without the padding after the last field.
             struct_size: offset_of!(ErrorGetCodeArgs, code) + size_of::<c_int>(),
             private: null_mut(),
             error,

@@ -279,7 +279,7 @@ impl BudgetState {
         let connections = self.tuner.limit();
         // Rounded to whole MiB, since sizes that differ by a few bytes would look odd in a server's log.
         let range_size = self.range_size >> 20 << 20;
-        // Twice the connections: while some ranges are read, the same number can be in flight. More memory
+        // Memory for two ranges per connection: one range is in flight while another is read. More memory
         // would not help.
         let useful_bytes = range_size.saturating_mul(2 * connections as u64);
         ScheduleLimits { connections, max_connections, useful_bytes, bytes, range_size }

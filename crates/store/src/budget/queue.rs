@@ -126,8 +126,8 @@ impl QueuedObject {
         grants
     }
 
-    /// Sets the bytes `ahead` of the object that are still to be requested, and the maximum number of ranges
-    /// at a time.
+    /// Sets the range of the object's bytes that are still to be requested, `ahead`. `max_ranges` is the
+    /// maximum number of ranges that are in flight or unread.
     pub(crate) fn extend(&self, ahead: Range<u64>, max_ranges: usize) {
         self.budget.change(|state| state.schedule.extend(self.id, ahead, max_ranges));
     }

@@ -277,10 +277,10 @@ impl RangeSchedule {
         limits.range_size.min(share.max(MIN_SHARED))
     }
 
-    /// Enlarges the memory of a range that is read while it is received, from `held` bytes to the smallest of
-    /// three sizes: the usual size of a range, the size that its object sets, and `most`. The memory is
-    /// granted at once or not at all, so that the reader never waits for it. Returns the number of bytes that
-    /// were added.
+    /// A reader consumes a range of this object while the range arrives. Enlarges the range's memory from
+    /// `held` bytes to the smallest of three sizes: the usual size of a range, the size that the object sets,
+    /// and `most`. If the memory is not free now, it is not granted: the reader never waits for it. Returns
+    /// the number of bytes that were added.
     pub(super) fn grow(&mut self, id: ObjectId, held: u64, most: u64, limits: ScheduleLimits) -> u64 {
         let set = self.object(id).and_then(|object| object.sizes.all).unwrap_or(u64::MAX);
         let more = self.range_size(limits).min(set).min(most).saturating_sub(held);
@@ -349,8 +349,7 @@ impl RangeSchedule {
         self.bytes -= length;
         if let Some(queue) = self.queues.get_mut(&id.queue) {
             queue.bytes -= length;
-            // Counts as reading, though no range has been read to its end: a reader of a long range is not
-            // idle.
+            // A reader that has read only a part of a long range is not idle either.
             queue.read_at = self.reads;
         }
     }
