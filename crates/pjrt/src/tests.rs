@@ -112,7 +112,7 @@ pub(super) fn second_process(api: &mut sys::PJRT_Api) {
     api.PJRT_Event_Await = Some(succeed);
     api.PJRT_Event_Destroy = Some(succeed);
     api.PJRT_Event_OnReady = function!(PJRT_Event_OnReady_Args, |args| {
-        // SAFETY: the callback has the type of this argument.
+        // SAFETY: `user_arg` has the type that the callback expects.
         unsafe { args.callback.unwrap()(null_mut(), args.user_arg) };
     });
 }

@@ -196,8 +196,9 @@ impl StoreBuilder {
         self
     }
 
-    /// Maximum number of decompressed bytes for each byte of a compressed object, beyond the first 64 MiB.
-    /// Default: 1000, which archives hardly reach unless they were made to exhaust memory.
+    /// Maximum number of decompressed bytes for each compressed byte of an object. Default: 1000; an archive
+    /// with a higher ratio was probably made to exhaust memory. In addition, each object may have 64 MiB of
+    /// decompressed bytes.
     ///
     /// An object that expands further ends with [`ErrorKind::TooLarge`](crate::ErrorKind::TooLarge).
     pub fn max_expansion(mut self, ratio: u32) -> Self {

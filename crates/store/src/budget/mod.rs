@@ -260,8 +260,8 @@ impl BudgetState {
         self.range_size = (self.range_size * 7 + wanted) / 8;
     }
 
-    /// Tunes the limit on requests in flight. `received` is the number of bytes received by `now` in all, and
-    /// `waiting` says whether any reader waits. Returns the old and the new limit, if the limit changed.
+    /// Tunes the limit on requests in flight. `received` is the total number of bytes received until `now`,
+    /// and `waiting` says whether any reader waits. Returns the old and the new limit, if the limit changed.
     fn observe(&mut self, now: Instant, received: u64, waiting: bool) -> Option<(usize, usize)> {
         if self.schedule.is_ending() {
             self.tuner.discard_round();

@@ -300,7 +300,7 @@ fn near_far_and_throttling_stores_are_replayed() {
     }
     let busy = |number: u32| if number % 50 == 7 { RequestOutcome::Busy } else { RequestOutcome::Done };
     let share = fraction_of_best("throttling", &synthetic_recording(far, body, busy));
-    // A replay refuses the same fraction of requests even if few are in flight, so that the tuner keeps the
-    // number low.
+    // The replay refuses a fixed fraction of requests, however few are in flight. The tuner therefore keeps
+    // the number of requests in flight low.
     assert!((0.2..0.9).contains(&share), "{share}");
 }
