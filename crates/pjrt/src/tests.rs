@@ -189,7 +189,7 @@ fn an_executable_whose_devices_are_in_another_order_is_refused() {
     assert!(matches!(e, PjrtError::Mismatch { .. }), "{e}");
 }
 
-/// A value that sends a message when it is dropped, and then panics if requested.
+/// A value that sends a message when it is dropped. If `panics` is true, dropping it then panics.
 struct DropReporter {
     dropped: Sender<()>,
     panics: bool,

@@ -112,7 +112,7 @@ impl StoreBuilder {
         self
     }
 
-    /// Caches objects that are not local files in a local directory: see [`Cache`].
+    /// Caches objects in a local directory: see [`Cache`]. Local files are not cached.
     pub fn cache(mut self, cache: Cache) -> Self {
         self.cache = Some(cache);
         self
