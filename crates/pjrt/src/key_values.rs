@@ -9,8 +9,8 @@ use std::ptr::{self, null_mut};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// A key-value store that the processes of a job share. The plugin calls the store from any thread, and as
-/// long as the client lives, since the plugin creates communicators only when a program first runs.
+/// A key-value store that the processes of a job share. The plugin may call the store from any thread at any
+/// time while the client lives, because it creates communicators only when a program first runs.
 pub trait KeyValues: Send + Sync {
     /// Stores a value.
     fn put(&self, key: &[u8], value: &[u8]) -> Result<(), KeyValueError>;
@@ -141,7 +141,7 @@ unsafe extern "C" fn delete(value: *mut c_char) {
     if value.is_null() {
         return;
     }
-    // SAFETY: the caller's promise: the header with the length is before the value.
+    // SAFETY: `hand_over` made `value`, as the caller promises. The header with the length precedes the value.
     unsafe {
         let memory = value.cast::<u8>().sub(HEADER);
         if let Some(layout) = layout(memory.cast::<usize>().read()) {

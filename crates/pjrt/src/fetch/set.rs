@@ -1,5 +1,5 @@
-//! Unpacks several wheels into one folder, as pip does. Some libraries in wheels load each other by relative
-//! paths.
+//! Unpacks several wheels into one folder, as pip does, because some libraries in wheels load each other by
+//! relative paths.
 
 use super::error::FetchError;
 use super::pinned::{Pinned, SCRATCH, hex, remove_abandoned};

@@ -239,7 +239,7 @@ impl ProfilerApi {
         };
         let mut destroy =
             ErrorDestroyArgs { struct_size: size_of::<ErrorDestroyArgs>(), private: null_mut(), error };
-        // SAFETY: the error is alive until it is destroyed, and the message is copied before.
+        // SAFETY: the message is copied before the error is destroyed.
         unsafe {
             if let Some(get_code) = self.error_get_code {
                 get_code(&mut code);
