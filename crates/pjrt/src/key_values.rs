@@ -118,8 +118,8 @@ fn layout(length: usize) -> Option<Layout> {
 fn hand_over(value: &[u8]) -> Result<*mut c_char, KeyValueError> {
     let out_of_memory = || KeyValueError { code: Code::RESOURCE_EXHAUSTED, source: "out of memory".into() };
     let layout = layout(value.len()).ok_or_else(out_of_memory)?;
-    // SAFETY: the size of the layout is not 0, since it includes the header. The header and the value fit into
-    // the allocated memory.
+    // SAFETY: the size of the layout is not 0, since it includes the header. The header and the value fit
+    // into the allocated memory.
     unsafe {
         let memory = alloc(layout);
         if memory.is_null() {
@@ -141,7 +141,8 @@ unsafe extern "C" fn delete(value: *mut c_char) {
     if value.is_null() {
         return;
     }
-    // SAFETY: `hand_over` made `value`, as the caller promises. The header with the length precedes the value.
+    // SAFETY: `hand_over` made `value`, as the caller promises. The header with the length precedes the
+    // value.
     unsafe {
         let memory = value.cast::<u8>().sub(HEADER);
         if let Some(layout) = layout(memory.cast::<usize>().read()) {

@@ -278,8 +278,8 @@ impl Bucket {
 
     /// Checks whether a write succeeded although the store has reported that the condition is not met. This
     /// happens when the response to the first request is lost: the first request has created the object, and
-    /// therefore the condition is no longer met for the repeated request. Returns the version of the object if
-    /// the object has the `sent` bytes, otherwise an error.
+    /// therefore the condition is no longer met for the repeated request. Returns the version of the object
+    /// if the object has the `sent` bytes, otherwise an error.
     pub(super) async fn stored_or_refused(
         &self,
         client: &dyn ObjectStore,

@@ -109,8 +109,8 @@ pub(crate) struct QueuedObject {
 }
 
 impl QueuedObject {
-    /// Begins to request the range `ahead` of the object's bytes. The receiver gets a grant for each part that
-    /// may be requested. At most `max_ranges` of these parts are in flight or unread at a time.
+    /// Begins to request the range `ahead` of the object's bytes. The receiver gets a grant for each part
+    /// that may be requested. At most `max_ranges` of these parts are in flight or unread at a time.
     pub(crate) fn request(
         &self,
         ahead: Range<u64>,
