@@ -18,7 +18,7 @@ pub(super) type Item = (String, String, u64);
 pub(super) struct Pipe {
     /// Damage in shards without an index: a bad sample, or a missing end marker.
     pub(super) damage: Option<usize>,
-    /// How a side is joined.
+    /// How a side dataset is joined.
     joined: Option<Joined>,
     select: Option<u64>,
     /// `before_shuffle`: truncates texts to this length, drops some samples and fails for others.
@@ -40,13 +40,13 @@ pub(super) struct Pipe {
 /// A stage that saves its buffered items in the state, so that a restore does not read them again.
 #[derive(Debug, Clone, Copy)]
 enum Saves {
-    /// Sizes of groups, and number of items that wait for their group.
+    /// The size of each group, and the maximum number of items in incomplete groups.
     Groups(usize, usize),
     /// Rows of this many bytes.
     Packed(usize),
 }
 
-/// How a side is joined.
+/// How a side dataset is joined.
 #[derive(Debug, Clone, Copy)]
 struct Joined {
     missing: Missing,
@@ -59,7 +59,7 @@ impl Pipe {
         self.joined.is_some_and(|joined| joined.missing == missing)
     }
 
-    /// The side to join, made from the shards at `paths`; `None` if nothing is joined.
+    /// The side dataset to join, made from the shards at `paths`; `None` if nothing is joined.
     pub(super) fn side(&self, paths: Vec<PathBuf>, index: impl Fn(&PathBuf) -> ShardIndex) -> Option<Side> {
         let Joined { missing, indexed, buffer } = self.joined?;
         let shards: ShardList = paths.iter().map(|path| path.display().to_string()).collect();
@@ -264,8 +264,8 @@ pub(super) fn pipes() -> impl Strategy<Value = Vec<Pipe>> {
     prop::collection::vec(pipe, 3..=3)
 }
 
-/// Writes a side for a shard: some of the shard's keys are missing, some are in another order, and there are
-/// extra keys.
+/// Writes the shard of the side dataset that is joined to shard `number`. Some of the keys are missing, some
+/// are in another order, and there is an extra key.
 pub(super) fn beside(path: &Path, number: usize, size: usize) {
     let has = |sample: &usize| number.is_multiple_of(3) || !(number + sample).is_multiple_of(4);
     let mut keys: Vec<String> = (0..size).filter(has).map(|sample| key(number, sample)).collect();

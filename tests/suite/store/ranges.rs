@@ -1,4 +1,4 @@
-//! Reads an object in ranges from a source whose responses the test scripts.
+//! Reads an object in ranges. In each test, a script defines the responses of the source.
 
 use crate::store::conformance::small_ranges;
 use crate::support::Every;

@@ -409,11 +409,11 @@ fn tls_trusts_only_the_certificates_of_the_environment() {
                 .iter()
                 .every(|request| request.header("host").unwrap().ends_with(&server.port().to_string()))
         );
-        // Without `SSL_CERT_FILE`, the certificate is not trusted.
+        // Without `SSL_CERT_FILE`, the server's certificate is not trusted.
         let text = child_says(&url, &[]);
         assert!(text.contains("failed") && text.contains("certificate"), "{text}");
-        // It is not trusted either if `SSL_CERT_FILE` names a file that does not exist or has no
-        // certificates.
+        // If `SSL_CERT_FILE` names a file that does not exist or has no certificates, the server's
+        // certificate is not trusted either.
         let key = trusted.replace("ca.pem", "names");
         for (file, why) in [("/nowhere.pem", "which cannot be read"), (&*key, "which has no certificate")] {
             let text = child_says(&url, &[("SSL_CERT_FILE", file)]);

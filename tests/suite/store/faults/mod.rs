@@ -29,7 +29,7 @@ fn store() -> Store {
     store.retries(3).retry_pause(Duration::from_millis(1)).stall_timeout(STALL).build().unwrap()
 }
 
-/// Serves the cases by the names of objects, in any bucket.
+/// Starts a server that replies to a request with the case named in the URL. It ignores the bucket's name.
 fn serve(cases: Vec<Case>) -> Server {
     let named = |case: Case| (case.name.clone(), (case, AtomicUsize::new(0)));
     let cases: HashMap<_, _> = cases.into_iter().map(named).collect();

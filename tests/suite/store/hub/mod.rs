@@ -229,7 +229,7 @@ fn a_link_to_other_bytes_is_an_error() {
     assert!(format!("{error:#}").contains("leads to 2400 bytes, and the file has 2500"), "{error}");
 }
 
-/// Both servers are busy for a while. The Hub's headers tell when its rate limit ends.
+/// The Hub and the server of its links are busy for a while. The Hub's headers tell when its rate limit ends.
 #[test]
 fn requests_to_busy_servers_are_retried() {
     let requests = AtomicUsize::new(0);
