@@ -1,4 +1,5 @@
-//! The stages of the sequence tests: any legal stack of stages, each a pure function of the sample.
+//! The stages of the sequence tests, in any valid combination. The output of a stage depends only on the
+//! items that it gets.
 
 use crate::support::{member, shards::key};
 use proptest::prelude::*;
@@ -13,10 +14,11 @@ use std::path::{Path, PathBuf};
 /// The key, content and random number of an item.
 pub(super) type Item = (String, String, u64);
 
-/// The stages of one dataset. A number is a rate: one in this many samples is dropped, fails or is damaged.
+/// The stages of one dataset. Unless a field says otherwise, its number is a rate: about one in this many
+/// samples is dropped or fails.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Pipe {
-    /// Damage in shards without an index: a bad sample, or a missing end marker.
+    /// One in this many shards without an index is damaged: it has a bad sample, and may lack its end marker.
     pub(super) damage: Option<usize>,
     /// How a side dataset is joined.
     joined: Option<Joined>,
@@ -29,11 +31,11 @@ pub(super) struct Pipe {
     fail: Option<u64>,
     /// Whether the filter is before `flat_map`.
     filter_first: bool,
+    /// `chunked`: the size of a row in bytes.
     rows: Option<usize>,
-    /// A stateful stage that reverses windows of this many items and drops one item of each; and whether it
-    /// reports that it holds nothing.
+    /// The two arguments of [`Windows::new`].
     windows: Option<(usize, bool)>,
-    /// A stage that saves its state, instead of `rows` or `windows`.
+    /// A stage that saves its state. It is only used without `rows` and `windows`.
     saves: Option<Saves>,
 }
 
@@ -181,10 +183,11 @@ impl Pipe {
     }
 }
 
-/// Returns windows of `size` items in reverse order. If a window has several items, the first item is left
-/// out.
+/// A stateful stage that returns windows of `size` items in reverse order. If a window has several items, the
+/// first item is left out.
 struct Windows {
     size: usize,
+    /// Whether [`Stage::is_fresh`] returns true if the stage holds no items.
     reports_fresh: bool,
     held: Vec<Item>,
     ready: Vec<Item>,
@@ -221,7 +224,7 @@ impl Stage<Item> for Windows {
     }
 }
 
-/// The text of a sample, followed by the text of the side's sample that was joined to it.
+/// The text of a sample, followed by the text from the side dataset if the sample has been joined.
 fn text(sample: &Sample) -> String {
     let field = |name| sample.get(name).map_or(Vec::new(), |value| value.as_bytes().unwrap().to_vec());
     String::from_utf8([field("txt"), field("side")].concat()).unwrap()

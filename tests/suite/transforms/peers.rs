@@ -175,7 +175,8 @@ fn results_match_torchvision() {
     }
 }
 
-/// Compares this crate's results with those of `tests/scripts/warps.py`, at least `least` of them.
+/// Compares this crate's results with those that `tests/scripts/warps.py` wrote. There must be at least
+/// `least` cases.
 fn check_warps(golden: &Json, least: usize) {
     let pictures: Vec<Image> = golden["pictures"].as_array().unwrap().iter().map(picture).collect();
     let cases = golden["cases"].as_array().unwrap();
