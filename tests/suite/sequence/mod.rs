@@ -61,12 +61,12 @@ fn shard(home: &Path, number: usize, size: usize) -> PathBuf {
     home.join(format!("{number:02}-{size}.tar"))
 }
 
-/// A shard with damage that its index does not know.
+/// The path of a shard with damage that its index does not know.
 fn damaged(home: &Path, number: usize, size: usize) -> PathBuf {
     home.join(format!("{number:02}-{size}-damaged.tar"))
 }
 
-/// The shard of a side.
+/// The path of a shard of the side dataset.
 fn side(home: &Path, number: usize, size: usize) -> PathBuf {
     home.join(format!("{number:02}-{size}-side.tar"))
 }

@@ -268,7 +268,7 @@ fn small_objects_are_read_whole_every_time() {
     }
 }
 
-/// A response that is shorter than its range is not a fault, and does not count as a retry.
+/// A response that is shorter than the requested range is not a fault, and does not count as a retry.
 #[test]
 fn responses_may_be_shorter_than_their_ranges() {
     let bytes = content(4500);

@@ -1,9 +1,10 @@
-//! Reads samples from a server with every kind of fault. The samples are those of a read without faults, or
-//! the first of these samples followed by a typed error. Samples are never missing without an error, and
-//! versions are never mixed.
+//! Reads samples from a server with every kind of fault. A read returns all samples of the shard, or ends
+//! early with a typed error. Samples are never missing without an error, and samples of two versions are
+//! never mixed.
 //!
-//! The name of an object selects the fault, so that `http://` and `gs://` URLs meet the same faults. The
-//! client of `gs://` takes its address from an environment variable, so it reads in a process of its own.
+//! The name of an object selects the fault, so that `http://` and `gs://` URLs are tested with the same
+//! faults. The client of `gs://` takes its address from an environment variable, so it reads in a process of
+//! its own.
 
 mod cases;
 
