@@ -1,4 +1,4 @@
-//! The test cases. In each case, a server sends one object, with a certain fault.
+//! The test cases. In each case, a server responds to the requests for one object in a faulty or unusual way.
 
 use crate::support::server::{Ending, Framing, Reply, Request};
 use crate::support::{archive, noise};
