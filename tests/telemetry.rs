@@ -131,8 +131,7 @@ fn log_and_metrics_record_reading_and_faults() {
     }
     assert!(!text.contains("abc"), "no secret may be in a log: {text}");
 
-    // A loader that shuffles samples usually needs shuffled shards as well. Another option shuffles the
-    // shards.
+    // If `shuffle` is set but `shuffle_shards` is not, the loader logs a warning.
     let warning = "every epoch begins with the same shards";
     let shards = ShardList::from_urls(["a.tar", "b.tar"]);
     for (shuffle, shuffle_shards, is_warned) in [(0, false, false), (100, true, false), (100, false, true)] {

@@ -33,7 +33,7 @@ pub struct Mixture {
     /// Name of the stages for datasets that do not name their own.
     #[serde(default)]
     pub stages: Option<String>,
-    /// The temperature with which a dataset's size scales its weight, as in
+    /// The temperature: each dataset's weight is multiplied by `size^(1 / temperature)`, as in
     /// [`temperature_weights`](crate::plan::temperature_weights). If `None`, weights do not depend on sizes.
     #[serde(default)]
     pub temperature: Option<f64>,

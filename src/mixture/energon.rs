@@ -217,8 +217,8 @@ impl MetadatasetReader {
         Ok(Blend { mode: BlendMode::Single, parts: vec![part] })
     }
 
-    /// Reads the shards of a prepared dataset, and the number of samples in them. The result has a share and
-    /// repetitions of 1.
+    /// Reads the names of a prepared dataset's shards, and the total number of samples in the shards. The
+    /// result's `share` and `repetitions` are 1.
     fn dataset(
         &mut self,
         directory: PathBuf,
@@ -284,10 +284,11 @@ fn check_reference(fields: &[YamlEntry], factor: Option<&str>) -> Result<(), Str
         let unsupported =
             |instead: &str| Err(field.error(format_args!("`{}` is not supported: {instead}", field.key)));
         match field.key.as_str() {
-            // `dataset_config` says how samples are decoded: the stages of the program do that.
+            // `dataset_config` says how samples are decoded. It is ignored, because the stages of the program
+            // decode samples.
             "path" | "split_part" | "split_config" | "dataset_config" => {}
             key if Some(key) == factor => {}
-            // For this key, `null` is not the default: it means that shards are read in their order.
+            // Here `null` does not mean the default: it means that shards are read in their order.
             "shuffle_over_epochs_multiplier" => {
                 if field.value.is_null() || field.value.number(&field.key)? != 1.0 {
                     unsupported("only its default, 1, is")?;
@@ -392,7 +393,7 @@ fn samples_of(document: &Yaml, shards: &[String]) -> Result<u64, String> {
 /// A name for a dataset: the last part of its path, with a number if another dataset has that name.
 fn unique_name(directory: &Path, names: &mut BTreeSet<String>) -> String {
     let name = directory.file_name().map_or_else(|| "dataset".into(), |name| name.to_string_lossy());
-    // Names that are numbers are taken: a mix uses the number of a dataset without a name as its name.
+    // A number as a name would be ambiguous: in a mix, the name of an unnamed dataset is its number.
     let is_number = name.bytes().all(|byte| byte.is_ascii_digit());
     let name = if is_number { format!("dataset-{name}") } else { name.into_owned() };
     let numbered = std::iter::once(name.clone()).chain((2u64..).map(|number| format!("{name}-{number}")));

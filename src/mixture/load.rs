@@ -40,10 +40,10 @@ impl Mixture {
         Mixture::of_yaml(text, Path::new(""), None)
     }
 
-    /// Reads a document from a file. If the file's name ends in `.yaml` or `.yml`, the document is one of the
-    /// [YAML files](Mixture::from_yaml), otherwise TOML. Relative paths in the document are relative to the
-    /// directory of the file. Exception: in a YAML file in webdataset's own format they are relative to the
-    /// working directory, as in webdataset.
+    /// Reads a document from a file. A file whose name ends in `.yaml` or `.yml` is parsed as one of the
+    /// [YAML formats](Mixture::from_yaml), any other file as TOML. Relative paths in the document are
+    /// relative to the directory of the file. Exception: in webdataset's own YAML format, they are relative
+    /// to the working directory, as in webdataset.
     ///
     /// # Errors
     /// The errors of [`from_toml`](Mixture::from_toml) and [`from_yaml`](Mixture::from_yaml), and

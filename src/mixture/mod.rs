@@ -130,8 +130,8 @@ impl Mixture {
         Ok(mix)
     }
 
-    /// The size of a dataset in an epoch of the mix, as the sum over all passes of the dataset in this epoch.
-    /// The unit is samples, or the unit of the document. Returns `None` if the mixture has no temperature,
+    /// The size of a dataset, multiplied by its number of passes in an epoch of the mix. The unit is that of
+    /// `part.size`, or samples if `part.size` is `None`. Returns `None` if the mixture has no temperature,
     /// because the size is not needed then.
     fn size(&self, part: &MixedDataset, dataset: &Dataset) -> Result<Option<u64>> {
         if self.temperature.is_none() {
@@ -151,8 +151,8 @@ impl Mixture {
         }
     }
 
-    /// The weights of the mix, which are the weights of the document. If the mixture has a temperature, they
-    /// are multiplied by the weights that are computed from the sizes.
+    /// Returns `weights` unchanged if the mixture has no temperature. Otherwise multiplies them by weights
+    /// that are computed from the sizes.
     fn scaled(&self, weights: &[u32], sizes: &[Option<u64>]) -> Vec<u32> {
         let Some(temperature) = self.temperature else { return weights.to_vec() };
         let sizes: Vec<u64> = sizes.iter().map(|size| size.unwrap_or(1)).collect();
@@ -193,8 +193,7 @@ impl Mixture {
         Ok((stages(samples), size))
     }
 
-    /// Converts a pattern or path that is relative to the document's directory to one that is relative to the
-    /// working directory.
+    /// Prefixes a relative pattern or path with the document's directory.
     fn located(&self, place: &SecretUrl) -> Result<String> {
         let place = place.expose_secret();
         let Some(directory) = self.directory.as_ref().filter(|directory| !directory.as_os_str().is_empty())

@@ -156,7 +156,7 @@ impl YamlEntry {
         format!("line {}: {what}", self.line)
     }
 
-    /// The error for this key if `what` does not have such a key.
+    /// The error that `what` has no key of this name. It lists `known`, the keys that `what` has.
     pub(super) fn unknown(&self, what: &str, known: &[&str]) -> String {
         let (key, list) = (&self.key, known.join(", "));
         let nearest = suggestion(key, known.iter().copied());

@@ -51,11 +51,12 @@ impl DatasetOrder {
         Ok(Self::scheduled(weights, &[], None, stream, 1, seed))
     }
 
-    /// The order of stream `stream` of `streams`, which starts with `weights` and applies `changes`.
+    /// The order of stream `stream`, one of `streams`. It starts with `weights` and applies `changes`.
     ///
-    /// A change names a sequence number `n` of the job, which is at index `n / streams` of its stream. Each
-    /// stream changes its weights at its first index whose sequence number is at least `n`. If `origin` is a
-    /// sequence number, a new window starts there, with the weights that apply from there on.
+    /// Index `i` of stream `s` has the sequence number `i * streams + s`. A change at sequence number `n`
+    /// applies to each stream from the stream's first index whose sequence number is at least `n`. If
+    /// `origin` is a sequence number, a new window starts there. Items before `origin` have the weights that
+    /// apply at `origin`.
     pub(crate) fn scheduled(
         weights: &[u32],
         changes: &[WeightChange],
@@ -135,9 +136,9 @@ impl DatasetOrder {
         Ok(())
     }
 
-    /// Counts the items of each dataset at `index` and possibly at later indices before `until`. Adds them to
-    /// `counts`, and subtracts them from `left`, which says how many items each dataset has left. Returns how
-    /// many indices were counted.
+    /// Counts one or more items: the item at `index`, and possibly items after it, all before `until`. Adds
+    /// the number of items of each dataset to `counts`, and subtracts it from `left`, the number of items
+    /// that each dataset has left. Returns the number of items counted.
     pub(crate) fn count_items(
         &mut self,
         index: u64,
@@ -314,7 +315,7 @@ mod tests {
                 for (index, dataset) in found.iter().enumerate() {
                     let item = (index * streams + stream) as u64;
                     let begun = |item: u64| changes.iter().filter(|change| change.from <= item).count();
-                    // Items before the origin have other weights.
+                    // Items before the origin have the weights that apply at the origin.
                     let (phase, begins) = match origin {
                         Some(origin) if item < origin => (begun(origin), false),
                         Some(origin) => (begun(item), item >= origin),

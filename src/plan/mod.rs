@@ -2,9 +2,9 @@
 //!
 //! A [`Plan`] is a function of the number of shards, a seed, the epoch and the number of *logical streams*:
 //! it does not depend on time or on which reader starts first. In each epoch, all shards are put into one
-//! order and dealt to the streams in turn; one reader reads each stream from its first shard to its last. If
-//! the number of samples of each shard is known, the order is instead cut into equal shares, one for each
-//! stream, so that a few shards can serve many streams, and all streams get the same number of samples.
+//! order and dealt to the streams in turn; each stream is read by one reader, from its first shard to its
+//! last. If the number of samples of each shard is known, the order is instead cut into equal shares, one for
+//! each stream, so that a few shards can serve many streams, and all streams get the same number of samples.
 //!
 //! If streams [keep their shards](Plan::kept), the shards are dealt once, and each epoch permutes the shards
 //! of each stream: a node that reads the same streams in each epoch finds their shards in its cache.
@@ -248,7 +248,7 @@ impl Plan {
         self.shuffled
     }
 
-    /// Whether every stream has the same shards in each epoch, in a new order.
+    /// Whether each stream reads the same shards in every epoch, each time in a new order.
     #[must_use]
     pub fn is_kept(&self) -> bool {
         self.kept && self.shuffled && !self.resampled
@@ -333,7 +333,7 @@ impl Plan {
         slices
     }
 
-    /// The samples of a stream that a sampler chooses. Consecutive samples of a shard form one slice.
+    /// The samples that a sampler chooses for a stream. Consecutive samples of a shard form one slice.
     fn chosen(&self, sampler: &Sampler, counts: &[u64], epoch: u64, stream: usize) -> Vec<Slice> {
         let listed = EpochOrder::new(self.shards, None, Some(counts));
         let key = OrderKey { purpose: Purpose::Samples, dataset: self.dataset, seed: self.seed, epoch };
@@ -369,7 +369,8 @@ impl Plan {
         (0..draws).map(draw).collect()
     }
 
-    /// The numbers of the samples of a stream. All samples are numbered in the order of the epoch.
+    /// The range of sample numbers that belongs to a stream. Sample numbers run through all shards, in the
+    /// order of the epoch.
     fn share(&self, stream: usize) -> Range<u64> {
         let streams = self.streams as u64;
         // The first `longer` streams have one sample more than the other streams.

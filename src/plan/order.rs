@@ -66,8 +66,9 @@ impl EpochOrder {
         }
     }
 
-    /// The shards with samples in `share`, each with the range of these samples in the shard. `share` is a
-    /// range of the samples of all shards, which are numbered in this order.
+    /// Splits `share` at the boundaries of shards. Returns each shard with samples in `share`, and the range
+    /// of these samples in the shard. `share` is a range of sample numbers, which run through all shards in
+    /// this order.
     pub(super) fn slices(&self, counts: &[u64], share: Range<u64>) -> Vec<(usize, Range<u64>)> {
         let mut slices = Vec::new();
         let Some(block) = self.sums.partition_point(|sum| *sum <= share.start).checked_sub(1) else {

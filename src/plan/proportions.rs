@@ -15,7 +15,7 @@ const MAX_SUM: u32 = 10_000;
 /// with such weights, where α is `1 / temperature`.
 ///
 /// The weights are the smallest whole numbers with these proportions, if their sum is at most 10,000.
-/// Otherwise the proportions are rounded to ten-thousandths, and the smallest weight is 1.
+/// Otherwise the proportions are rounded to ten-thousandths, and each weight is at least 1.
 ///
 /// ```
 /// use shardstream::plan::temperature_weights;

@@ -35,7 +35,7 @@ enum SampleChoice {
     Listed(Arc<[u64]>),
 }
 
-/// The scaled sum of all weights: 53 bits, the precision of a double.
+/// The weights are scaled to this sum: 2⁵³, because a double has 53 bits of precision.
 const WHOLE: f64 = (1u64 << 53) as f64;
 
 impl Sampler {

@@ -95,10 +95,11 @@ impl ItemsLeft {
 
     /// Number of batches in the first `windows` windows.
     ///
-    /// A *round* has one local number of each stream. `bounds` are the rounds at which a stream begins or
-    /// ends. Between two bounds, the same streams are *present*, that is, have an item in every round. In
-    /// such a range of rounds, the number of batches is the number of windows from the first to the last
-    /// item, less the number of windows that lie wholly between two neighbouring items.
+    /// A *round* is a range of `streams` local numbers, one of each stream. `bounds` are the rounds at which
+    /// a stream begins or ends. Between two bounds, a stream is *present* if it has an item in every round;
+    /// the other streams have no items there. The number of batches between two bounds is the number of
+    /// windows from the first item to the last, less the number of windows that lie wholly between two
+    /// neighbouring items.
     fn batches_in(&self, windows: u64) -> u64 {
         let (streams, batch) = (self.items.len() as u128, u128::from(self.batch));
         let end = self.start.saturating_add(windows.saturating_mul(self.batch));

@@ -1,5 +1,5 @@
-//! `docs/state.schema.json` describes exactly the states that the library writes and reads, and the page
-//! lists the schema's fields.
+//! `docs/state.schema.json` describes exactly the states that the library writes and reads.
+//! `docs/determinism.md` lists the schema's fields.
 
 use crate::support::{root, state_schema};
 use serde_json::Value as Json;

@@ -86,7 +86,8 @@ fn a_column_that_follows_an_image_draws_its_random_numbers() {
             .then(RandomResizedCrop::new(32).unwrap())
             .then(RandomHorizontalFlip::new(0.5).unwrap())
     };
-    // Columns that follow `b`: before it, after it, and inside other columns.
+    // Columns that use the random numbers of `b`. They are listed before `b`, listed after `b`, or inside
+    // other columns.
     let columns = Columns::new()
         .with("before", grey("seg.png").same_as("b"))
         .with("a", grey("seg.png"))

@@ -379,7 +379,7 @@ fn a_slow_restore_is_named() {
     assert_eq!(report.limit(), Limit::Network, "{report}");
 }
 
-/// Few threads read for a restore, however many streams the loader has.
+/// A restore reads with at most 16 threads, even if the loader has more streams.
 #[test]
 fn a_restore_starts_few_threads() {
     let sizes = [4; 60];

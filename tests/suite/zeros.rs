@@ -89,7 +89,8 @@ fn zeros_over_members_are_an_error_for_every_reader() {
     for zeros in runs() {
         source.put(&url(0), zeroed(&zeros), Some("v1"));
         check_both_apis(&format!("{zeros:?}"), source.dataset(1).limits(unpadded()));
-        // The index of the undamaged shard, with layouts and with counts only.
+        // Reads with the index of the undamaged shard: with the complete index, and with the number of
+        // samples only.
         for streams in [1, 3, SAMPLES] {
             let dataset = |index| source.dataset(1).limits(unpadded()).streams(streams).index(index);
             check_both_apis(&format!("{zeros:?}, {streams} slices"), dataset(sound.clone()));

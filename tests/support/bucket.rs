@@ -45,8 +45,8 @@ pub(crate) fn start_with(fault: impl Fn(&Request) -> Option<Reply> + Send + Sync
     Server::start(move |request| fault(request).unwrap_or_else(|| bucket.lock().unwrap().answer(request)))
 }
 
-/// Like [`start`], but for the requests that `lose` selects, the bucket carries out the request and the reply
-/// is lost.
+/// Like [`start`], but if `lose` selects a request, the bucket carries it out and the connection closes
+/// without a reply.
 #[allow(dead_code, reason = "not used by all programs of tests")]
 pub(crate) fn start_losing(lose: impl Fn(&Request) -> bool + Send + Sync + 'static) -> Server {
     let bucket = Arc::new(Mutex::new(Bucket::default()));

@@ -18,8 +18,8 @@ pub struct PlaceRow {
     pub shown: String,
 }
 
-/// The groups of the table. All URLs of a group name the same place, and URLs of different groups name
-/// different places. Makes the links in the directory `links`.
+/// Creates `link` and `deep` in the directory `links`, and returns the groups of the table. All URLs of a
+/// group name the same place. URLs of different groups name different places.
 pub fn places(cwd: &Path, links: &Path) -> Vec<Vec<PlaceRow>> {
     fs::create_dir_all(links.join("real/below")).unwrap();
     std::os::unix::fs::symlink(links.join("real"), links.join("link")).unwrap();

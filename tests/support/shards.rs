@@ -22,7 +22,7 @@ pub fn key(shard: usize, sample: usize) -> String {
 /// Writes a shard for each number of samples in `sizes`.
 pub fn write(store: &Store, sizes: &[usize]) -> ShardList {
     for (shard, &size) in sizes.iter().enumerate() {
-        // The writer makes no shard without samples.
+        // `ShardWriter` writes no shard if `size` is 0, so an empty archive is stored first.
         put(store, &url(shard), &archive(&[]));
         let writer = ShardWriter::builder("mem://train/%06d.tar").store(store.clone());
         let mut writer = writer.start_shard(shard as u64).build().unwrap();

@@ -1,4 +1,4 @@
-//! An in-memory source whose objects and versions the test sets and changes.
+//! An in-memory source. A test can replace each object and its version.
 
 use super::archive;
 use super::shards::key;

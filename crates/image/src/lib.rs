@@ -1,5 +1,5 @@
-//! Pictures for training. Use this crate as `shardstream::image`: the API under that path is stable. The items
-//! that only shardstream's picture columns use are hidden from the documentation.
+//! Pictures for training. Use this crate as `shardstream::image`: the API under that path is stable. The
+//! items that only shardstream's picture columns use are hidden from the documentation.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod affine;

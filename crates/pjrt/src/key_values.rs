@@ -9,8 +9,8 @@ use std::ptr::{self, null_mut};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// A key-value store that the processes of a job share. The plugin calls the store from any thread, and as
-/// long as the client lives, since the plugin creates communicators only when a program first runs.
+/// A key-value store that the processes of a job share. The plugin may call the store from any thread at any
+/// time while the client lives, because it creates communicators only when a program first runs.
 pub trait KeyValues: Send + Sync {
     /// Stores a value.
     fn put(&self, key: &[u8], value: &[u8]) -> Result<(), KeyValueError>;
@@ -92,7 +92,8 @@ impl CallbackStore {
             }
         };
         let message = error.source.to_string();
-        // SAFETY: null or a function of the plugin, which copies the message.
+        // SAFETY: `callback_error` is null or points to a function of the plugin. That function copies the
+        // message.
         let raised = unsafe {
             callback_error.as_ref().copied().flatten().map_or(null_mut(), |raise| {
                 raise(sys::PJRT_Error_Code(error.code.0), message.as_ptr().cast(), message.len())
@@ -117,8 +118,8 @@ fn layout(length: usize) -> Option<Layout> {
 fn hand_over(value: &[u8]) -> Result<*mut c_char, KeyValueError> {
     let out_of_memory = || KeyValueError { code: Code::RESOURCE_EXHAUSTED, source: "out of memory".into() };
     let layout = layout(value.len()).ok_or_else(out_of_memory)?;
-    // SAFETY: the layout has at least the size of the header, which is not 0; both parts are written within
-    // it.
+    // SAFETY: the size of the layout is not 0, since it includes the header. The header and the value fit
+    // into the allocated memory.
     unsafe {
         let memory = alloc(layout);
         if memory.is_null() {
@@ -140,7 +141,8 @@ unsafe extern "C" fn delete(value: *mut c_char) {
     if value.is_null() {
         return;
     }
-    // SAFETY: the caller's promise: the header with the length is before the value.
+    // SAFETY: `hand_over` made `value`, as the caller promises. The header with the length precedes the
+    // value.
     unsafe {
         let memory = value.cast::<u8>().sub(HEADER);
         if let Some(layout) = layout(memory.cast::<usize>().read()) {

@@ -141,8 +141,8 @@ impl Plugin {
         let mut code = args!(PJRT_Error_GetCode_Args { error: error.as_ptr() });
         let mut message = args!(PJRT_Error_Message_Args { error: error.as_ptr() });
         let mut destroy = args!(PJRT_Error_Destroy_Args { error: error.as_ptr() });
-        // SAFETY: these three functions have these types, and are in all tables; the message lives until the
-        // error is destroyed, and is copied before.
+        // SAFETY: every table that has one of these functions has it with this type. The message is copied
+        // before the error is destroyed.
         unsafe {
             let offset = offset_of!(sys::PJRT_Api, PJRT_Error_GetCode);
             if let Some(get_code) = self.function::<ApiFunction<_>>(offset) {

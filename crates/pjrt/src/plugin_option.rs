@@ -134,7 +134,7 @@ impl PluginOption {
                 raw.value_size = text.len();
             }
         }
-        // These structs become the elements of an array, so no padding may follow a struct.
+        // `args!` counts the zeros that it puts after a struct. An element of an array has no such zeros.
         raw.struct_size = size_of::<sys::PJRT_NamedValue>();
         raw
     }

@@ -28,8 +28,8 @@ impl Executable {
     pub fn serialize(&self) -> Result<Vec<u8>, PjrtError> {
         self.with_unloaded(|plugin, executable| {
             let mut args = args!(PJRT_Executable_Serialize_Args { executable: executable });
-            // SAFETY: the executable is alive; the bytes live until the deleter is called, and are copied
-            // before.
+            // SAFETY: the executable is alive. The bytes live until the deleter is called, and are copied
+            // before that.
             unsafe {
                 call!(plugin, PJRT_Executable_Serialize, args)?;
                 let start = non_null(args.serialized_bytes.cast_mut(), "PJRT_Executable_Serialize");

@@ -112,7 +112,7 @@ pub(super) fn second_process(api: &mut sys::PJRT_Api) {
     api.PJRT_Event_Await = Some(succeed);
     api.PJRT_Event_Destroy = Some(succeed);
     api.PJRT_Event_OnReady = function!(PJRT_Event_OnReady_Args, |args| {
-        // SAFETY: the callback has the type of this argument.
+        // SAFETY: `user_arg` has the type that the callback expects.
         unsafe { args.callback.unwrap()(null_mut(), args.user_arg) };
     });
 }
@@ -160,7 +160,8 @@ fn a_process_runs_its_part_of_a_program_that_spans_two_processes() {
 fn a_zero_follows_the_code_of_a_program() {
     let client = open(|api| {
         api.PJRT_Client_Compile = function!(PJRT_Client_Compile_Args, |args| {
-            // SAFETY: the caller's arguments, and the zero after the code, which MLIR's parser reads as well.
+            // SAFETY: the program has `code_size` bytes, and a zero byte follows them. MLIR's parser reads
+            // the zero byte as well.
             let text = unsafe {
                 let program = &*args.program;
                 std::slice::from_raw_parts(program.code.cast::<u8>(), program.code_size + 1)
@@ -188,7 +189,7 @@ fn an_executable_whose_devices_are_in_another_order_is_refused() {
     assert!(matches!(e, PjrtError::Mismatch { .. }), "{e}");
 }
 
-/// A value that sends a message when it is dropped, and then panics if requested.
+/// A value that sends a message when it is dropped. If `panics` is true, dropping it then panics.
 struct DropReporter {
     dropped: Sender<()>,
     panics: bool,
@@ -225,7 +226,7 @@ fn a_kept_value_is_dropped_also_when_the_transfer_fails() {
     let fails = |api: &mut sys::PJRT_Api| {
         second_process(api);
         api.PJRT_Event_OnReady = function!(PJRT_Event_OnReady_Args, |args| {
-            // SAFETY: the callback has the type of this argument.
+            // SAFETY: `user_arg` has the type that the callback expects.
             unsafe { args.callback.unwrap()(NonNull::dangling().as_ptr(), args.user_arg) };
         });
         unsafe extern "C" fn destroy(_: *mut sys::PJRT_Error_Destroy_Args) {

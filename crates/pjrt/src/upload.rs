@@ -54,8 +54,8 @@ impl Client {
     ///
     /// # Safety
     ///
-    /// `data` points to an array of this spec that is neither freed nor changed for as long as `semantics`
-    /// says.
+    /// `data` points to an array of this spec. The array is neither freed nor changed during the time that
+    /// `semantics` states.
     unsafe fn start(
         &self,
         data: *const c_void,

@@ -148,7 +148,8 @@ impl Bucket {
         let mut response = GetResponse::new(stream::empty().boxed()).with_size(result.meta.size);
         response.version = result.meta.e_tag.clone();
         response.range = range.is_some().then(|| result.range.clone());
-        // The caller's store retries requests itself. If a body breaks off, `fetch` requests the rest.
+        // A client that the caller made retries requests itself. If a body fails midway, `fetch` requests the
+        // rest.
         let url = url.to_owned();
         response.body = result.into_stream().map_err(move |error| body_fault(&url, &error)).boxed();
         Ok(response)
@@ -156,9 +157,9 @@ impl Bucket {
 }
 
 impl Bucket {
-    /// Returns the version of the stored object after the last request of an upload has failed; `None` if the
-    /// object does not have the `sent` bytes. The object may exist in spite of the failure: if the response
-    /// to the last request was lost, the request was repeated, and the second response says that there is no
+    /// Checks whether an upload succeeded although its last request failed. Returns the version of the object
+    /// if the object has the `sent` bytes, otherwise `None`. An upload can succeed in this way: the response
+    /// to the last request is lost, the request is repeated, and the second response says that there is no
     /// such upload.
     ///
     /// Compares the bytes, not only the sizes, because an earlier object with this name may have the same
@@ -275,10 +276,10 @@ impl Bucket {
         self.stored_or_refused(&*client, url, path, sent, condition, error).await
     }
 
-    /// Returns the version of the stored object after the store has reported that the condition is not met.
-    /// If the object does not have the `sent` bytes, returns an error. If the response to a request was lost,
-    /// the repeated request finds the object that the first request has created, so that the condition is not
-    /// met any more.
+    /// Checks whether a write succeeded although the store has reported that the condition is not met. This
+    /// happens when the response to the first request is lost: the first request has created the object, and
+    /// therefore the condition is no longer met for the repeated request. Returns the version of the object
+    /// if the object has the `sent` bytes, otherwise an error.
     pub(super) async fn stored_or_refused(
         &self,
         client: &dyn ObjectStore,

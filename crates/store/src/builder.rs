@@ -112,7 +112,7 @@ impl StoreBuilder {
         self
     }
 
-    /// Caches objects that are not local files in a local directory: see [`Cache`].
+    /// Caches objects in a local directory: see [`Cache`]. Local files are not cached.
     pub fn cache(mut self, cache: Cache) -> Self {
         self.cache = Some(cache);
         self
@@ -146,8 +146,8 @@ impl StoreBuilder {
         self
     }
 
-    /// Time for which a request, or the rest of a range, is retried without progress, including pauses.
-    /// Default: 5 minutes. Time in which the reader does not ask for data does not count. The last try may
+    /// If a request makes no progress for this time, it is not retried any more. Default: 5 minutes. Pauses
+    /// between tries count. Time in which the reader does not ask for data does not count. The last try may
     /// end up to one [`stall_timeout`](StoreBuilder::stall_timeout) later.
     ///
     /// A server that has never responded gets less time: 2 seconds if it refuses connections or its name has
@@ -196,8 +196,9 @@ impl StoreBuilder {
         self
     }
 
-    /// Maximum number of decompressed bytes for each byte of a compressed object, beyond the first 64 MiB.
-    /// Default: 1000, which archives hardly reach unless they were made to exhaust memory.
+    /// Maximum number of decompressed bytes for each compressed byte of an object. Default: 1000; an archive
+    /// with a higher ratio was probably made to exhaust memory. In addition, each object may have 64 MiB of
+    /// decompressed bytes.
     ///
     /// An object that expands further ends with [`ErrorKind::TooLarge`](crate::ErrorKind::TooLarge).
     pub fn max_expansion(mut self, ratio: u32) -> Self {
@@ -278,8 +279,8 @@ impl fmt::Debug for StoreBuilder {
     }
 }
 
-/// The part of URLs before `/key` for a prefix: `mem:/` for `mem` and `mem://`, and `gs://bucket` for
-/// `gs://bucket`.
+/// Converts a prefix to the text that precedes `/key` in its URLs: `mem` and `mem://` to `mem:/`;
+/// `gs://bucket` does not change.
 fn base_of(prefix: &str) -> SecretUrl {
     let prefix = prefix.trim_end_matches('/');
     match prefix.contains('/') {

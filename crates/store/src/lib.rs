@@ -1,6 +1,6 @@
 //! Reads, lists and writes objects in clouds, on web servers and on disks. Use this crate as
-//! `shardstream::store`: the API under that path is stable. The items that only the library uses are hidden from
-//! the documentation.
+//! `shardstream::store`: the API under that path is stable. The items that only the library uses are hidden
+//! from the documentation.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 #[cfg(feature = "http")]

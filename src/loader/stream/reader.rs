@@ -41,7 +41,8 @@ pub(in crate::loader) struct StreamReader {
     taken: u64,
     /// The cursor from which the stream starts.
     start: Cursor,
-    /// Index in the stream of the first returned item, if there is no mixture.
+    /// Number of items and gaps of the stream before the first returned item. Only meaningful without a
+    /// mixture.
     first_index: u64,
     /// Whether [`StreamEvent::End`] was reported since the gate last closed.
     end_reported: bool,
@@ -172,8 +173,8 @@ impl StreamReader {
             PassYield::Errors => true,
             PassYield::Nothing => false,
         };
-        // Samples that failed in one epoch may be readable in the next epoch. But an epoch is only repeated
-        // to fill batches: a repetition without samples ends the stream.
+        // If the next pass would only repeat an epoch to fill batches, a pass without samples ends the
+        // stream. Otherwise the stream continues: samples that failed may be readable in the next epoch.
         if let StreamEpochs::Repeating(_, count, _) = self.stream.epochs
             && self.pass >= count
         {

@@ -15,8 +15,9 @@ use crate::store::ObjectVersion;
 use std::collections::HashMap;
 use std::ops::Range;
 
-/// Maximum number of samples in a shard without an index. If a state says that more were taken, it is
-/// rejected: computing the content of the shuffle buffer would take too long.
+/// Maximum number of samples that a shard without an index may have. If a stream has taken more samples than
+/// its shards may have, the state is rejected: computing the content of the shuffle buffer would take too
+/// long.
 const MAX_IN_SHARD: u64 = 1 << 26;
 
 /// Two samples are read by separate requests if this number of bytes or more lies between them. If fewer
@@ -194,8 +195,8 @@ impl<'a> Refill<'a> {
             }
             self.pick(&mut reader, number, middle..numbers.end, after)?;
             if is_last {
-                // The first call started nothing if the run still had more requests left than may be open at
-                // a time.
+                // If some requests of the run were not open yet at the first call, that call started no
+                // requests of `next`.
                 reader.begin_before(next);
             }
             // The rest of the slice is not needed.
@@ -205,7 +206,7 @@ impl<'a> Refill<'a> {
     }
 
     /// Reads the added samples, and the samples `numbers` of the slice that was read last. Returns a reader
-    /// that continues with the sample `next`. All numbers count the samples of the pass.
+    /// that continues with the sample `next`. `numbers` and `next` are numbers of samples in the pass.
     fn read_on(&mut self, opened: &OpenSlice, numbers: &'a [u64], next: u64) -> Result<ShardReader> {
         let shard_index = |number: u64| {
             number

@@ -79,7 +79,7 @@ impl LearnedTuning {
     }
 }
 
-/// The current numbers of a run, and its tuner.
+/// The current number of threads of a run, its number of batches ahead, and its tuner.
 pub(super) struct Tuning {
     threads: AtomicUsize,
     min_threads: usize,
@@ -152,7 +152,8 @@ impl Tuning {
         log!(WARN, "the loader has fewer threads than requested", threads = threads);
     }
 
-    /// Lets the tuner change the numbers. `totals` is only called when an update is due.
+    /// Lets the tuner change the number of threads or of batches ahead. `totals` is only called when an
+    /// update is due.
     pub(super) fn update(&self, totals: impl FnOnce() -> RunTotals) {
         let Some(tuner) = &self.tuner else { return };
         let mut tuner = lock(tuner);
@@ -183,7 +184,7 @@ impl Tuning {
         }
     }
 
-    /// Sets the numbers. The number of batches ahead never decreases.
+    /// Sets the numbers of threads and of batches ahead. `prefetch` must not be below its current value.
     fn set(&self, threads: usize, prefetch: usize) {
         self.threads.store(threads, Relaxed);
         let before = self.prefetch.swap(prefetch, Relaxed);
@@ -192,7 +193,7 @@ impl Tuning {
         }
     }
 
-    /// Sets the numbers as a tuner might.
+    /// Sets the numbers of threads and of batches ahead, within the limits of a tuner.
     #[cfg(test)]
     pub(super) fn choose(&self, threads: usize, prefetch: usize) {
         self.set(threads, prefetch.clamp(self.prefetch(), self.max_prefetch));

@@ -39,7 +39,8 @@ const IDLE_CORES_TO_REMOVE: f64 = 0.1;
 /// Added threads are kept if the rate grows by this factor. A smaller factor suffices if the trainer waits
 /// little.
 const GAIN: f64 = 1.1;
-/// Fewer threads are kept if the rate stays above this share of the earlier rate.
+/// After a reduction, the lower number of threads is kept if the rate is at least this share of the rate
+/// before the reduction.
 const KEPT: f64 = 0.97;
 /// The number of threads grows at least by this factor.
 const MIN_STEP: f64 = 1.25;
@@ -185,7 +186,7 @@ impl RunTuner {
 
     /// Changes at most one of the two numbers, according to the totals of the run.
     pub(super) fn update(&mut self, totals: RunTotals) -> Option<Change> {
-        // Before the first batch, connections are opened and buffers are filled.
+        // The time before the first batch does not count: connections are opened and buffers are filled.
         if totals.batches == 0 {
             return None;
         }
@@ -199,7 +200,7 @@ impl RunTuner {
         let window = totals.since(&start);
         if is_complete(&window, self.threads) {
             self.window_start = Some(totals);
-            // Without any item, the run hangs, and more threads would not help.
+            // If no item arrived in this window, the run is stuck, and more threads would not help.
             if window.items > 0
                 && let Some(change) = self.tune_threads(&window)
             {
@@ -259,8 +260,8 @@ impl RunTuner {
             // The number of threads that would use all cores.
             let fit = now * cores / computing.max(cores / (2.0 * now));
             let more = (self.threads * 2).min(fit as usize).min(self.limits.threads.max);
-            // If the trainer waits little, the rate can grow only a little: half of the possible growth
-            // suffices.
+            // If the trainer waits little, the rate can grow only a little. Half of the possible growth then
+            // suffices to keep the added threads.
             let gain = 1.0 + ((1.0 / (1.0 - window.waits().min(0.9)) - 1.0) / 2.0).min(GAIN - 1.0);
             (more, Change::Blocked, gain)
         };
@@ -284,7 +285,7 @@ impl RunTuner {
     }
 }
 
-/// Whether a window is long enough to judge this number of threads by its rate.
+/// Whether a window is long enough to judge this number of threads by the window's rate.
 fn is_complete(window: &RunTotals, threads: usize) -> bool {
     let batches = window.batches >= BATCHES || window.waits() >= STARVING_TRAINER;
     let items = window.items >= ITEMS.max(ITEMS_PER_THREAD * threads as u64);

@@ -61,8 +61,8 @@ impl Consumed {
         }
     }
 
-    /// The duration of the current wait: until `now`, or until the batch was ready. (The consumer of a stream
-    /// may poll long after the batch is ready.)
+    /// The duration of the current wait: until `now`, or until the batch was ready. (The consumer of an
+    /// asynchronous stream may poll long after the batch is ready.)
     pub(super) fn waited_until(&self, now: Instant) -> Duration {
         let end = self.made.front().map_or(now, |made| now.min(*made));
         self.wait.map_or(Duration::ZERO, |wait| end.saturating_duration_since(wait.start))

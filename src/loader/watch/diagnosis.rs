@@ -13,8 +13,9 @@ use std::time::Duration;
 /// [`Batches::diagnose`](crate::loader::Batches::diagnose) or a [`Reporter`](super::Reporter) returns it,
 /// even while the run hangs.
 ///
-/// `Display` begins with `no batch for 30.0 s: …` and the cause of the wait, and has a line for each thread,
-/// stream and request. The `Serialize` implementation also has `threads` and `streams`.
+/// The first line of `Display` says how long the trainer has waited and why, such as
+/// `no batch for 30.0 s: …`. Each thread, stream and request has a line below it. The `Serialize`
+/// implementation writes all fields, including the private fields `threads` and `streams`.
 #[derive(Debug, Clone, Serialize)]
 #[non_exhaustive]
 pub struct Diagnosis {

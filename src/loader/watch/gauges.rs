@@ -44,7 +44,7 @@ impl Gauges {
         (self.memory, self.queues, self.threads) = (memory, queues, threads);
     }
 
-    /// Subtracts the values of the run when it has ended.
+    /// Subtracts the run's values from the gauges. Called when the run has ended.
     pub(super) fn clear(&mut self) {
         let MemoryReport { read_buffers, idle_read_buffers, .. } = self.memory;
         if self.last_update.take().is_some() {

@@ -117,8 +117,8 @@ impl RunMonitor {
         self.0.consumed().made.push_back(Instant::now());
     }
 
-    /// The trainer requests the next batch. The consumer of a stream may poll several times for one batch:
-    /// only the first poll counts.
+    /// The trainer requests the next batch. The consumer of an asynchronous stream may poll several times
+    /// for one batch: only the first poll counts.
     pub(in crate::loader) fn batch_requested(&self, is_ready: bool) {
         let now = Instant::now();
         let mut consumed = self.0.consumed();
@@ -146,8 +146,8 @@ impl RunMonitor {
         self.0.consumed().end_wait(Instant::now());
     }
 
-    /// The trainer received a batch of `items` items. `fill` is the fill of all batches so far, and `state`
-    /// is the state after this batch.
+    /// The trainer received a batch of `items` items. `fill` says how much of all batches so far is used, and
+    /// `state` is the state after this batch.
     pub(in crate::loader) fn batch_received(&self, items: usize, fill: Fill, state: State) {
         let mut consumed = self.0.consumed();
         let (waited, was_ready) = consumed.end_wait(Instant::now());
@@ -273,8 +273,8 @@ impl RunMonitor {
         let waited = {
             let mut consumed = self.0.consumed();
             let waited = consumed.wait.map(|wait| wait.start.elapsed());
-            // If a batch is ready, the loader is not the cause: the consumer of a stream has not polled
-            // again.
+            // If a batch is ready, the loader does not cause the wait: the consumer of an asynchronous
+            // stream has not polled again.
             let waits = consumed.made.is_empty() && !consumed.is_warned;
             let waited = waited.filter(|waited| waits && *waited >= self.0.on_stall.after);
             consumed.is_warned |= waited.is_some();

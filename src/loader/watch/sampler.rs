@@ -48,8 +48,8 @@ fn sample_runs() {
             }
             sampler.runs.clone()
         };
-        // The lock is not held here: the loop may drop the last reference to a run, and runs code of the
-        // caller.
+        // The lock is not held here, because the loop calls the caller's code, and may drop the last
+        // reference to a run.
         let mut ended = Vec::new();
         for weak in runs {
             // The caller's subscriber, metrics recorder or callback may panic, even while it is dropped

@@ -18,7 +18,7 @@ pub(super) struct WatchedThreads {
 struct WatchedThread {
     role: Role,
     mark: Arc<ThreadMark>,
-    /// How often the activity had changed at the last sample, as counted by the mark.
+    /// The mark's count of activity changes at the last sample.
     changes: u64,
     /// The time of the last sample that found a new activity.
     since: Instant,
@@ -41,7 +41,7 @@ impl WatchedThreads {
         self.threads.push(WatchedThread { role, mark, changes, since: Instant::now() });
     }
 
-    /// Sets the time from which the next tick counts.
+    /// Sets the time of the last tick to `now`: the next tick counts the time since `now`.
     pub(super) fn start(&mut self, now: Instant) {
         self.last_tick = Some(now);
     }
@@ -74,7 +74,7 @@ impl WatchedThreads {
 
     /// Snapshots of the active threads. `idle` is the activity of idle workers.
     pub(super) fn snapshots(&self, idle: Activity) -> Vec<ThreadSnapshot> {
-        // A thread may only resume streams and then end. Its activity is then `Other`.
+        // A thread has the activity `Other` before it ends, for example after it has resumed its streams.
         let active = self.threads.iter().filter(|thread| thread.mark.activity() != Activity::Other);
         let snapshots = active.map(|thread| ThreadSnapshot {
             role: thread.role,

@@ -62,12 +62,12 @@ fn shard(home: &Path, number: usize, size: usize) -> PathBuf {
     home.join(format!("{number:02}-{size}.tar"))
 }
 
-/// A shard with damage that its index does not know.
+/// The path of a shard with damage that its index does not know.
 fn damaged(home: &Path, number: usize, size: usize) -> PathBuf {
     home.join(format!("{number:02}-{size}-damaged.tar"))
 }
 
-/// A shard of a side dataset.
+/// The path of a shard of the side dataset.
 fn side(home: &Path, number: usize, size: usize) -> PathBuf {
     home.join(format!("{number:02}-{size}-side.tar"))
 }

@@ -1,4 +1,5 @@
-//! The stages of the sequence tests: any legal stack of stages, each a pure function of the sample.
+//! The stages of the sequence tests, in any valid combination. The output of a stage depends only on the
+//! items that it gets.
 
 use crate::support::{member, shards::key};
 use proptest::prelude::*;
@@ -13,12 +14,13 @@ use std::path::{Path, PathBuf};
 /// The key, content and random number of an item.
 pub(super) type Item = (String, String, u64);
 
-/// The stages of one dataset. A number is a rate: one in this many samples is dropped, fails or is damaged.
+/// The stages of one dataset. Unless a field says otherwise, its number is a rate: about one in this many
+/// samples is dropped or fails.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Pipe {
-    /// Damage in shards without an index: a bad sample, or a missing end marker.
+    /// One in this many shards without an index is damaged: it has a bad sample, and may lack its end marker.
     pub(super) damage: Option<usize>,
-    /// How a side is joined.
+    /// How a side dataset is joined.
     joined: Option<Joined>,
     select: Option<u64>,
     /// `before_shuffle`: truncates texts to this length, drops some samples and fails for others.
@@ -29,24 +31,24 @@ pub(super) struct Pipe {
     fail: Option<u64>,
     /// Whether the filter is before `flat_map`.
     filter_first: bool,
+    /// `chunked`: the size of a row in bytes.
     rows: Option<usize>,
-    /// A stateful stage that reverses windows of this many items and drops one item of each; and whether it
-    /// reports that it holds nothing.
+    /// The two arguments of [`Windows::new`].
     windows: Option<(usize, bool)>,
-    /// A stage that saves its state, instead of `rows` or `windows`.
+    /// A stage that saves its state. It is only used without `rows` and `windows`.
     saves: Option<Saves>,
 }
 
 /// A stage that saves its buffered items in the state, so that a restore does not read them again.
 #[derive(Debug, Clone, Copy)]
 enum Saves {
-    /// Sizes of groups, and number of items that wait for their group.
+    /// The size of each group, and the maximum number of items in incomplete groups.
     Groups(usize, usize),
     /// Rows of this many bytes.
     Packed(usize),
 }
 
-/// How a side is joined.
+/// How a side dataset is joined.
 #[derive(Debug, Clone, Copy)]
 struct Joined {
     missing: Missing,
@@ -59,7 +61,7 @@ impl Pipe {
         self.joined.is_some_and(|joined| joined.missing == missing)
     }
 
-    /// The side to join, made from the shards at `paths`; `None` if nothing is joined.
+    /// The side dataset to join, made from the shards at `paths`; `None` if nothing is joined.
     pub(super) fn side(&self, paths: Vec<PathBuf>, index: impl Fn(&PathBuf) -> ShardIndex) -> Option<Side> {
         let Joined { missing, indexed, buffer } = self.joined?;
         let shards: ShardList = paths.iter().map(|path| path.display().to_string()).collect();
@@ -181,10 +183,11 @@ impl Pipe {
     }
 }
 
-/// Returns windows of `size` items in reverse order. If a window has several items, the first item is left
-/// out.
+/// A stateful stage that returns windows of `size` items in reverse order. If a window has several items, the
+/// first item is left out.
 struct Windows {
     size: usize,
+    /// Whether [`Stage::is_fresh`] returns true if the stage holds no items.
     reports_fresh: bool,
     held: Vec<Item>,
     ready: Vec<Item>,
@@ -221,7 +224,7 @@ impl Stage<Item> for Windows {
     }
 }
 
-/// The text of a sample, followed by the text of the side's sample that was joined to it.
+/// The text of a sample, followed by the text from the side dataset if the sample has been joined.
 fn text(sample: &Sample) -> String {
     let field = |name| sample.get(name).map_or(Vec::new(), |value| value.as_bytes().unwrap().to_vec());
     String::from_utf8([field("txt"), field("side")].concat()).unwrap()
@@ -264,8 +267,8 @@ pub(super) fn pipes() -> impl Strategy<Value = Vec<Pipe>> {
     prop::collection::vec(pipe, 3..=3)
 }
 
-/// Writes a side for a shard: some of the shard's keys are missing, some are in another order, and there are
-/// extra keys.
+/// Writes the shard of the side dataset that is joined to shard `number`. Some of the keys are missing, some
+/// are in another order, and there is an extra key.
 pub(super) fn beside(path: &Path, number: usize, size: usize) {
     let has = |sample: &usize| number.is_multiple_of(3) || !(number + sample).is_multiple_of(4);
     let mut keys: Vec<String> = (0..size).filter(has).map(|sample| key(number, sample)).collect();

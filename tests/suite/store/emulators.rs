@@ -15,7 +15,7 @@ fn default() -> Store {
 
 const BASE: &str = "SHARDSTREAM_TEST_BASE";
 
-/// Runs in a child process: the suite, under the URL in the environment variable.
+/// Runs in a child process: runs the suite on the URL in the environment variable [`BASE`].
 #[test]
 #[ignore = "run by other tests, with environment variables that they set"]
 fn suite_in_child() {

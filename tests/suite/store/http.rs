@@ -171,7 +171,7 @@ fn overload_is_retried_and_refusals_are_not() {
         (404, missing),
         (410, missing),
         (400, other),
-        // Server errors that a retry would meet again, so there is no retry.
+        // Server errors that are not retried, as a retry would get the same error.
         (501, other),
         (505, other),
         (510, other),

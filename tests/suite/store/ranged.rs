@@ -1,4 +1,4 @@
-//! Reads a range of an object from a source whose responses the test scripts.
+//! Reads a range of an object. In each test, a script defines the responses of the source.
 
 use crate::store::conformance::{read_range, small_ranges};
 use crate::store::ranges::{Scripted, content, honest, scripted};

@@ -1,4 +1,4 @@
-//! Reads an object in ranges from a source whose responses the test scripts.
+//! Reads an object in ranges. In each test, a script defines the responses of the source.
 
 use crate::store::conformance::small_ranges;
 use crate::support::Every;
@@ -214,7 +214,7 @@ fn an_unversioned_retry_must_repeat_the_received_bytes() {
         });
         match store.open("test://a").unwrap().read_all() {
             Ok(bytes) if whole => assert_eq!(bytes, long),
-            // The second response is the first 600 bytes, which were all received.
+            // The second response ends after the 600 bytes that were already received.
             Ok(bytes) => assert_eq!(bytes, long.slice(..600)),
             Err(error) => {
                 assert!(!whole && matches!(error.kind(), ErrorKind::Changed { .. }), "{error:?}");
@@ -268,7 +268,7 @@ fn small_objects_are_read_whole_every_time() {
     }
 }
 
-/// A response that is shorter than its range is not a fault, and does not count as a retry.
+/// A response that is shorter than the requested range is not a fault, and does not count as a retry.
 #[test]
 fn responses_may_be_shorter_than_their_ranges() {
     let bytes = content(4500);
@@ -409,7 +409,7 @@ fn a_report_counts_the_wait_in_progress() {
     let mut body = store.open("test://a").unwrap();
     let stopper = body.stopper();
     let reader = std::thread::spawn(move || body.next());
-    // The loop only ends because the current wait is counted.
+    // If the report did not count the wait in progress, this loop would never end.
     while store.report().total().waited < std::time::Duration::from_millis(20) {
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
@@ -553,7 +553,7 @@ fn the_last_ranges_of_an_object_are_small() {
     assert!(sizes.is_sorted_by(|one, next| one >= next), "{sizes:?}");
     let last = &sizes[sizes.len() - 16..];
     assert!(last[..15].iter().every(|size| *size == 2 * MIB) && last[15] <= 2 * MIB, "{sizes:?}");
-    // `open_range` does not divide its last bytes into small ranges.
+    // `open_range` does not divide the end of the requested range into small ranges.
     let body = store.open_range("test://a", MIB..9 * MIB, &ObjectVersion::any()).unwrap();
     assert_eq!(body.map(|chunk| chunk.unwrap().len() as u64).sum::<u64>(), 8 * MIB);
     let alone = asked(&source).split_off(ranges.len());

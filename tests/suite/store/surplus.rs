@@ -25,8 +25,8 @@ fn twice(request: &Request, naming: fn(u8) -> Naming, pause: Duration) -> Reply 
     reply.followed_by(pause, again)
 }
 
-/// Each response is sent twice, so the second could be taken for the response to the next request, which is
-/// for another object.
+/// The server sends each response twice. The next request is for another object, and its reader could take
+/// the second copy for the response.
 #[test]
 fn a_response_to_another_request_gives_no_bytes() {
     let namings: [fn(u8) -> Naming; 5] = [

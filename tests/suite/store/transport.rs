@@ -61,7 +61,7 @@ fn connections_are_reused() {
 
 #[test]
 fn a_connection_closed_while_idle_is_no_fault() {
-    // The server closes the connection after a response that did not announce this.
+    // The server closes the connection after each response, without a `Connection: close` header.
     let requests = requests_of(|request| honest(request).then_closed());
     assert_eq!((requests.len(), connections(&requests)), (5, 5));
     // The server closes the connection when the next request has arrived.
@@ -253,7 +253,7 @@ fn proxies_of_the_environment_are_used() {
     assert_eq!(proxy.requests()[0].target, "http://shards.invalid/a.tar?b=c");
 }
 
-/// Requests through a proxy are sent by other code. The same rules apply to that code.
+/// The proxy also receives the redirected request, which must not contain any secret.
 #[test]
 fn a_redirect_through_a_proxy_reveals_no_secret() {
     let proxy = Server::start(|request| match request.target.as_str() {
@@ -409,11 +409,11 @@ fn tls_trusts_only_the_certificates_of_the_environment() {
                 .iter()
                 .every(|request| request.header("host").unwrap().ends_with(&server.port().to_string()))
         );
-        // Without `SSL_CERT_FILE`, the certificate is not trusted.
+        // Without `SSL_CERT_FILE`, the server's certificate is not trusted.
         let text = child_says(&url, &[]);
         assert!(text.contains("failed") && text.contains("certificate"), "{text}");
-        // It is not trusted either if `SSL_CERT_FILE` names a file that does not exist or has no
-        // certificates.
+        // If `SSL_CERT_FILE` names a file that does not exist or has no certificates, the server's
+        // certificate is not trusted either.
         let key = trusted.replace("ca.pem", "names");
         for (file, why) in [("/nowhere.pem", "which cannot be read"), (&*key, "which has no certificate")] {
             let text = child_says(&url, &[("SSL_CERT_FILE", file)]);

@@ -116,7 +116,7 @@ fn an_upload_about_to_start_is_aborted_too() {
     let server = bucket::start_with(move |request| {
         if request.method == "POST" {
             log.push("begins");
-            // Waits longer than the time limit that applies to the rest of a body.
+            // Waits longer than `END_TIMEOUT`, after which a dropped writer cancels its upload.
             std::thread::sleep(Duration::from_millis(1300));
         } else if is_abort(request) {
             log.push("called off");
@@ -147,7 +147,7 @@ fn a_waiting_upload_is_aborted_too() {
     let writer = begin(&store, 4 * (16 << 20) + (2 << 20));
     events.wait_for(4, "part begins");
     let dropping = std::thread::spawn(move || drop(writer));
-    // Waits longer than the time limit that applies to the rest of a body.
+    // Waits longer than `END_TIMEOUT`, after which a dropped writer cancels its upload.
     std::thread::sleep(Duration::from_secs(2));
     assert_eq!(events.now().iter().filter(|event| *event == "called off").count(), 0);
     released.store(true, Ordering::SeqCst);

@@ -31,7 +31,8 @@ const PAIRS: [(Naming, Naming, VersionComparison); 14] = [
     (Strong("a"), Unversioned, Unknown),
 ];
 
-/// The object's bytes change after a number of requests, under the same weak version.
+/// After a number of requests, the object's bytes change. Its weak version stays the same, or it has no
+/// version.
 #[test]
 fn weak_versions_join_no_responses() {
     let old = noise(4500);

@@ -142,7 +142,7 @@ proptest! {
     }
 }
 
-/// The values of the image encode the position of each pixel, which shows where the crop took it from.
+/// The values of each pixel encode its position in the image, so the test can compute the offset of the crop.
 #[test]
 fn a_padded_crop_keeps_the_pixels_inside() {
     let pixels: Vec<u8> = (0..32 * 32).flat_map(|at| [1 + (at % 32) as u8, 1 + (at / 32) as u8, 9]).collect();

@@ -165,7 +165,7 @@ fn results_match_torchvision() {
             "posterize" | "solarize" | "invert" | "equalize" | "CenterCrop" | "TranslateX" | "TranslateY" => {
                 Tolerance::exact()
             }
-            // With this rotation, the positions of whole diagonals are exactly between two pixels.
+            // With this rotation, each output pixel on some diagonals maps exactly between two source pixels.
             "rotate" if case[2][0] == -135.0 && case[2][1] == "Nearest" => Tolerance { by: 0, others: 0.12 },
             "rotate" | "ShearX" | "ShearY" if case[2][1] == "Nearest" => Tolerance { by: 0, others: 0.05 },
             _ => Tolerance { by: 1, others: 0.0 },
@@ -175,7 +175,8 @@ fn results_match_torchvision() {
     }
 }
 
-/// Compares this crate's results with those of `tests/scripts/warps.py`, at least `least` of them.
+/// Compares this crate's results with those that `tests/scripts/warps.py` wrote. There must be at least
+/// `least` cases.
 fn check_warps(golden: &Json, least: usize) {
     let pictures: Vec<Image> = golden["pictures"].as_array().unwrap().iter().map(picture).collect();
     let cases = golden["cases"].as_array().unwrap();

@@ -1,5 +1,5 @@
-//! Unpacks several wheels into one folder, as pip does. Some libraries in wheels load each other by relative
-//! paths.
+//! Unpacks several wheels into one folder, as pip does, because some libraries in wheels load each other by
+//! relative paths.
 
 use super::error::FetchError;
 use super::pinned::{Pinned, SCRATCH, hex, remove_abandoned};
@@ -119,7 +119,7 @@ impl WheelSet<'_> {
             ZipError::Io(cause) => failed(cause),
             cause => FetchError::Unpack { wheel: wheel.name(), member, cause },
         })?;
-        // If there are no locks, another process may move the same files here at the same time.
+        // If the file system has no locks, another process may move the same files here at the same time.
         for path in files.keys() {
             let to = home.join(path);
             to.parent().map_or(Ok(()), fs::create_dir_all).map_err(failed)?;

@@ -224,7 +224,7 @@ impl ProfilerApi {
     fn take_error(&self, call: &'static str, error: NonNull<c_void>) -> PjrtError {
         let error = error.as_ptr();
         let mut code = ErrorGetCodeArgs {
-            // The header counts the size without the padding after the last field.
+            // The C header defines this size without the padding after the last field.
             struct_size: offset_of!(ErrorGetCodeArgs, code) + size_of::<c_int>(),
             private: null_mut(),
             error,
@@ -239,7 +239,7 @@ impl ProfilerApi {
         };
         let mut destroy =
             ErrorDestroyArgs { struct_size: size_of::<ErrorDestroyArgs>(), private: null_mut(), error };
-        // SAFETY: the error is alive until it is destroyed, and the message is copied before.
+        // SAFETY: the message is copied before the error is destroyed.
         unsafe {
             if let Some(get_code) = self.error_get_code {
                 get_code(&mut code);

@@ -45,7 +45,7 @@ unsafe extern "C" fn collect(args: *mut CollectDataArgs) -> *mut c_void {
 }
 /// Sets the size in the first call, and writes into the caller's buffer in the second, as the header says.
 unsafe extern "C" fn collect_in_two(args: *mut CollectDataArgs) -> *mut c_void {
-    // SAFETY: the caller's arguments, with a buffer of the size that the first call has set.
+    // SAFETY: in the second call, the buffer has the size that the first call has set.
     unsafe {
         if (*args).buffer.is_null() {
             (*args).buffer_size = 4;

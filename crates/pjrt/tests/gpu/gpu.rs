@@ -82,7 +82,7 @@ impl Slab {
     }
 
     fn mapped(mut self, client: &Client) -> Self {
-        // SAFETY: `drop` unmaps the memory before it frees it, and a transfer keeps the slab alive.
+        // SAFETY: `drop` unmaps the memory before it frees the memory. A transfer keeps the slab alive.
         self.mapping = Some(unsafe { client.dma_map(self.memory()) }.unwrap());
         self
     }

@@ -35,25 +35,25 @@ use tuner::ConcurrencyTuner;
 /// number of requests in flight is tuned while reading: it grows as long as more requests increase the
 /// throughput, up to the number of connections.
 ///
-/// A range that a reader waits for is requested even if the budget is used up, one range for each reader, so
-/// that readers never wait for each other. If little memory is free, such a range is shortened to an eighth
-/// of the free memory, but to no less than 64 KiB. So the bytes that have been requested and not read are at
-/// most `bytes`, plus 64 KiB for each reader. If a reader reads nothing while other readers read, it keeps
-/// the ranges that were requested for it, but no more ranges are requested ahead of it. Ranges that are
-/// requested ahead of readers leave an eighth of the memory to readers that begin later.
+/// Readers never wait for each other: a range that a reader waits for is requested even if the budget is used
+/// up. Each reader waits for one range at a time. If little memory is free, such a range is shortened to an
+/// eighth of the free memory, but to no less than 64 KiB. So at most `bytes`, plus 64 KiB for each reader,
+/// have been requested and not read. If a reader reads nothing while other readers read, it keeps the ranges
+/// that were requested for it, but no more ranges are requested ahead of it. Ranges that are requested ahead
+/// of readers leave an eighth of the memory to readers that begin later.
 ///
 /// `Report::memory` says how much of the budget each loader uses.
 ///
-/// A cache that [prefetches](super::CacheBuilder::prefetch) uses up to an eighth of the connections and of
-/// the memory in addition, while no reader of this budget waits.
+/// While no reader of this budget waits, a cache may [prefetch](super::CacheBuilder::prefetch). In addition
+/// to the budget, it uses up to an eighth of the budget's connections and memory.
 ///
-/// Samples that the threads of loaders have read ahead, from files or from the network, take up to a quarter
-/// of the memory, which is reserved for them once a loader has such threads. In addition, each stream may
-/// hold two small chunks of samples (64 KiB plus the last sample each), and each thread may hold one such
-/// chunk. Local files that turn out to be slow are read ahead on separate threads, up to 64 files with 512
-/// KiB each, which are not counted. Samples are slices of the buffers into which they were read. A buffer has
-/// up to 512 KiB, and stays allocated as long as any sample in it exists. Finished batches, shuffle buffers
-/// and the outputs of `map` are not counted: the loader's own options bound them.
+/// A loader with threads reads samples ahead, from files or from the network. A quarter of the memory is
+/// reserved for these samples once there is such a loader. In addition, each stream may hold two small chunks
+/// of samples (64 KiB plus the last sample each), and each thread may hold one such chunk. Local files that
+/// turn out to be slow are read ahead on separate threads. These bytes are not counted: up to 512 KiB for
+/// each of up to 64 files. Samples are slices of the buffers into which they were read. A buffer has up to
+/// 512 KiB, and stays allocated as long as any sample in it exists. Finished batches, shuffle buffers and the
+/// outputs of `map` are not counted: the loader's own options bound them.
 ///
 /// ```
 /// # mod shardstream { pub use shardstream_base::*; pub mod store { pub use shardstream_store::*; } }
@@ -260,16 +260,16 @@ impl BudgetState {
         self.range_size = (self.range_size * 7 + wanted) / 8;
     }
 
-    /// Tunes the limit on requests in flight. `received` is the number of bytes received by `now` in all, and
-    /// `waiting` says whether any reader waits. Returns the old and the new limit, if the limit changed.
+    /// Tunes the limit on requests in flight. `received` is the total number of bytes received until `now`,
+    /// and `waiting` says whether any reader waits. Returns the old and the new limit, if the limit changed.
     fn observe(&mut self, now: Instant, received: u64, waiting: bool) -> Option<(usize, usize)> {
         if self.schedule.is_ending() {
             self.tuner.discard_round();
             return None;
         }
         let starved = self.schedule.is_limited() && waiting;
-        // If every object fits into one response, only short first ranges are in flight. So the larger of the
-        // two counts is used.
+        // If every object fits into one response, only short first ranges are in flight. Therefore uses the
+        // number of short first ranges if it is larger than the number of other ranges.
         let in_flight = self.schedule.long_connections().max(self.schedule.short_first());
         self.tuner.observe(now, received, starved, self.first_byte, in_flight)
     }
@@ -279,7 +279,7 @@ impl BudgetState {
         let connections = self.tuner.limit();
         // Rounded to whole MiB, since sizes that differ by a few bytes would look odd in a server's log.
         let range_size = self.range_size >> 20 << 20;
-        // Twice the connections: while some ranges are read, the same number can be in flight. More memory
+        // Memory for two ranges per connection: one range is in flight while another is read. More memory
         // would not help.
         let useful_bytes = range_size.saturating_mul(2 * connections as u64);
         ScheduleLimits { connections, max_connections, useful_bytes, bytes, range_size }

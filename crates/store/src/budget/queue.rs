@@ -36,8 +36,8 @@ pub struct ReadQueue {
     place: Option<Arc<AtomicU64>>,
 }
 
-/// Number of object numbers that a reserved position takes. It is also the step between the numbers of two
-/// appended objects.
+/// The number of an appended object is larger by this step than the number of the object before it. A
+/// [reserved position](ReadQueue::place) therefore has this many numbers for its objects.
 const PLACE: u64 = 1 << 20;
 
 struct ReadQueueInner {
@@ -109,8 +109,8 @@ pub(crate) struct QueuedObject {
 }
 
 impl QueuedObject {
-    /// Begins to request the bytes `ahead` of the object, at most `max_ranges` ranges at a time. The receiver
-    /// gets a grant for each range that may be requested.
+    /// Begins to request the range `ahead` of the object's bytes. The receiver gets a grant for each part
+    /// that may be requested. At most `max_ranges` of these parts are in flight or unread at a time.
     pub(crate) fn request(
         &self,
         ahead: Range<u64>,
@@ -126,8 +126,8 @@ impl QueuedObject {
         grants
     }
 
-    /// Sets the bytes `ahead` of the object that are still to be requested, and the maximum number of ranges
-    /// at a time.
+    /// Sets the range of the object's bytes that are still to be requested, `ahead`. `max_ranges` is the
+    /// maximum number of ranges that are in flight or unread.
     pub(crate) fn extend(&self, ahead: Range<u64>, max_ranges: usize) {
         self.budget.change(|state| state.schedule.extend(self.id, ahead, max_ranges));
     }

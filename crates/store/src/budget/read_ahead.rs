@@ -20,9 +20,9 @@ impl Budget {
         Some(ReadAheadMemory { budget: self.clone(), bytes, share: MemoryShare::of(owner, bytes) })
     }
 
-    /// Number of bytes that ranges may not use: the size of the samples that were read ahead, but at least
-    /// the fraction that is reserved for such samples. Without the reservation, ranges that are requested
-    /// before the first samples would use that fraction too.
+    /// Number of bytes that ranges may not use. It is the size of the samples that were read ahead. If any
+    /// loader reads ahead, it is at least the reserved fraction of the memory. Otherwise, ranges could fill
+    /// this fraction while there are few samples.
     pub(super) fn for_read_ahead(&self) -> u64 {
         let kept = if self.0.has_read_ahead.load(Relaxed) { self.0.bytes / READ_AHEAD_DIVISOR } else { 0 };
         self.0.read_ahead.load(Relaxed).max(kept)

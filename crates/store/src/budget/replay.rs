@@ -91,9 +91,9 @@ struct Flight {
 #[derive(Default)]
 struct Reader {
     unread: VecDeque<(ObjectId, Range<u64>, bool)>,
-    /// Number of the object that it is reading.
+    /// Number of the object that the reader reads now.
     object: u64,
-    /// Whether it has reported that it waits for the next range.
+    /// Whether the reader has reported that it waits for the next range.
     is_waiting: bool,
 }
 
@@ -267,8 +267,8 @@ fn the_tuner_is_nearly_as_fast_as_the_best_fixed_number_of_requests() {
     }
 }
 
-/// A synthetic recording: 16 requests at a time, each with its first byte after `first_byte`, and then 8 MiB
-/// within `body`.
+/// A synthetic recording with 16 requests in flight. Each response begins `first_byte` after its request, and
+/// its 8 MiB take the time `body` to arrive.
 fn synthetic_recording(
     first_byte: Duration,
     body: Duration,
@@ -300,7 +300,7 @@ fn near_far_and_throttling_stores_are_replayed() {
     }
     let busy = |number: u32| if number % 50 == 7 { RequestOutcome::Busy } else { RequestOutcome::Done };
     let share = fraction_of_best("throttling", &synthetic_recording(far, body, busy));
-    // A replay refuses the same fraction of requests even if few are in flight, so that the tuner keeps the
-    // number low.
+    // The replay refuses a fixed fraction of requests, however few are in flight. The tuner therefore keeps
+    // the number of requests in flight low.
     assert!((0.2..0.9).contains(&share), "{share}");
 }

@@ -11,16 +11,16 @@
 //! - The next range is for the queue with the fewest bytes in use, and for the object of that queue that will
 //!   be read first.
 //! - An eighth of the memory is reserved for queues that are added later. A queue may use the reserve only
-//!   for its first object, since later objects wait for the first one, and only up to an equal share of the
-//!   rest of the memory.
+//!   for its first object, since later objects wait for the first one. With it, the queue may have at most an
+//!   equal share of the other seven eighths.
 //! - A queue that has bytes and reads none of them, while the other queues read four ranges each on average,
 //!   gets no more ranges. So memory goes to the loaders that read, even if many are open.
 //! - Ranges become smaller when few bytes are left to request in all queues together. Otherwise the last
 //!   ranges would be large, and the last bytes would arrive over a single connection.
 //!
-//! Each granted range uses a connection and memory until two calls: [`received`](RangeSchedule::received)
-//! frees its connection, and [`read`](RangeSchedule::read) its memory. [`released`](RangeSchedule::released)
-//! frees parts of the memory earlier.
+//! Each granted range uses a connection and memory. [`received`](RangeSchedule::received) frees its
+//! connection, and [`read`](RangeSchedule::read) its memory. [`released`](RangeSchedule::released) frees
+//! parts of the memory earlier.
 //!
 //! Example, with 4 connections, 40 bytes and ranges of 10 bytes (`tests.rs`): queue 0 has two objects of 25
 //! and 100 bytes. The schedule grants 0..10, 10..20 and 20..25 of the first and 0..10 of the second: four
@@ -45,7 +45,7 @@ pub(super) struct ScheduleLimits {
     /// Maximum number of connections. The first object of a queue may use an eighth more than `connections`,
     /// but never more than this maximum.
     pub(super) max_connections: usize,
-    /// Number of bytes in flight or unread that suffices at present: more would not increase the throughput.
+    /// If this number of bytes is in flight or unread, more bytes would not increase the throughput now.
     pub(super) useful_bytes: u64,
     /// Maximum number of bytes in flight or unread.
     pub(super) bytes: u64,
@@ -136,7 +136,8 @@ struct RangeSizes {
 }
 
 impl RangeSchedule {
-    /// Adds an object whose bytes `ahead` will be requested, at most `max_ranges` ranges at a time.
+    /// Adds an object. `ahead` is the range of its bytes that will be requested, and `max_ranges` the maximum
+    /// number of its ranges that are in flight or unread.
     pub(super) fn add(
         &mut self,
         id: ObjectId,
@@ -153,7 +154,7 @@ impl RangeSchedule {
     }
 
     /// Sets the range of an object's bytes that are still to be requested, and the maximum number of its
-    /// ranges.
+    /// ranges that are in flight or unread.
     pub(super) fn extend(&mut self, id: ObjectId, ahead: Range<u64>, max_ranges: usize) {
         let Some(queue) = self.queues.get_mut(&id.queue) else { return };
         if let Some(object) = queue.objects.get_mut(&id.number) {
@@ -277,10 +278,10 @@ impl RangeSchedule {
         limits.range_size.min(share.max(MIN_SHARED))
     }
 
-    /// Enlarges the memory of a range that is read while it is received, from `held` bytes to the smallest of
-    /// three sizes: the usual size of a range, the size that its object sets, and `most`. The memory is
-    /// granted at once or not at all, so that the reader never waits for it. Returns the number of bytes that
-    /// were added.
+    /// A reader consumes a range of this object while the range arrives. Enlarges the range's memory from
+    /// `held` bytes to the smallest of three sizes: the usual size of a range, the size that the object sets,
+    /// and `most`. If the memory is not free now, it is not granted: the reader never waits for it. Returns
+    /// the number of bytes that were added.
     pub(super) fn grow(&mut self, id: ObjectId, held: u64, most: u64, limits: ScheduleLimits) -> u64 {
         let set = self.object(id).and_then(|object| object.sizes.all).unwrap_or(u64::MAX);
         let more = self.range_size(limits).min(set).min(most).saturating_sub(held);
@@ -349,8 +350,7 @@ impl RangeSchedule {
         self.bytes -= length;
         if let Some(queue) = self.queues.get_mut(&id.queue) {
             queue.bytes -= length;
-            // Counts as reading, though no range has been read to its end: a reader of a long range is not
-            // idle.
+            // A reader that has read only a part of a long range is not idle either.
             queue.read_at = self.reads;
         }
     }

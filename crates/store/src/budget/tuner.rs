@@ -1,14 +1,15 @@
 //! Tunes the number of requests in flight by trial, because the throughput of a network, a store and a
 //! machine together is unknown beforehand.
 //!
-//! At first the number doubles with every round of measurement, until more requests no longer increase the
-//! throughput. After that, slightly higher and lower numbers are tried now and then, and the smallest number
-//! without a loss of throughput is kept. A round counts only if readers waited and more requests could have
-//! been sent.
+//! At first the limit doubles with every round of measurement, until more requests no longer increase the
+//! throughput. After that, slightly higher and lower limits are tried now and then, and the smallest limit
+//! without a loss of throughput is kept. A round counts as a measurement only if a reader waited while the
+//! limit prevented a request.
 //!
-//! Requests that readers wait for are sent regardless of the limit, so that a limit below their number has no
-//! effect. Trials therefore start from the number in flight. For example with four readers, limits of 1 and 2
-//! give the same throughput, and comparing them would end the start phase at 1.
+//! A request that a reader waits for is sent regardless of the limit. A limit below the number of waiting
+//! readers therefore has no effect, and trials start from the number of requests in flight. For example, with
+//! four readers, limits of 1 and 2 give the same throughput, and comparing them would end the start phase
+//! at 1.
 
 use std::time::{Duration, Instant};
 
@@ -19,8 +20,8 @@ const INITIAL_FAR: usize = 16;
 /// Lowest limit.
 const MIN: usize = 1;
 
-/// The start phase ends after this many rounds without a gain. New connections to a distant store are slow at
-/// first, so that a single round is not conclusive.
+/// The start phase ends after this many rounds without a gain. A single round is not conclusive, because new
+/// connections to a distant store are slow at first.
 const FLAT_ROUNDS: u32 = 3;
 /// A store is nearby if its responses begin within this time.
 pub(super) const NEAR: Duration = Duration::from_millis(5);
@@ -44,7 +45,7 @@ struct Round {
     since: Instant,
     /// Bytes received before the round.
     received: u64,
-    /// Whether readers waited while more could have been requested.
+    /// Whether a reader waited while the limit prevented a request.
     starved: bool,
     /// Largest number of requests in flight.
     in_flight: usize,
@@ -109,9 +110,9 @@ impl ConcurrencyTuner {
         self.round = None;
     }
 
-    /// Records that `received` bytes have been received by `now` in all, and whether readers are `starved`:
-    /// they wait although more could be requested. `first_byte` is the average time to the first byte, and
-    /// `in_flight` the number of requests in flight.
+    /// Records the state of the transfers at the time `now`. `received` is the number of bytes received since
+    /// the budget was made. `starved` is true if a reader waits while the limit prevents a request.
+    /// `first_byte` is the average time to the first byte, and `in_flight` the number of requests in flight.
     ///
     /// Returns the old and the new limit, if the limit changed.
     pub(super) fn observe(
@@ -155,8 +156,8 @@ impl ConcurrencyTuner {
         let gain = if max_flat == 1 { 1.25 } else { 1.1 };
         self.phase = match self.phase {
             TuningPhase::Start { .. } if !starved => self.phase,
-            // The first round never ends the start phase, even if no bytes arrived. For a nearby store,
-            // connections reach full speed at once, so that the next round is a valid measurement.
+            // The first round never ends the start phase, even if no bytes arrived. Connections to a nearby
+            // store reach full speed at once. Therefore the next round is a valid measurement.
             TuningPhase::Start { best: 0.0, .. } if max_flat == 1 => {
                 self.limit = (tried * 2).min(self.max);
                 TuningPhase::Start { best: rate, at: tried, flat: 0 }
@@ -288,7 +289,8 @@ mod tests {
 
     #[test]
     fn requests_that_readers_wait_for_count_as_tried() {
-        // Four readers wait, so that four requests are in flight even with a limit of 1.
+        // Four readers wait for data. Each may send a request whatever the limit, so at least four requests
+        // are in flight.
         let in_flight = |limit: usize| limit.max(4);
         for first_byte in [Duration::from_millis(1), Duration::from_millis(20)] {
             let mut tuner = ConcurrencyTuner::new(64);

@@ -172,8 +172,8 @@ fn files_of_the_wrong_length_are_repaired() {
     heals(fixture, block, "longer", &[&block.1[..], b"more"].concat());
 }
 
-/// The file of a block is replaced by the file of another block, of another version or of another object. The
-/// file that replaces it is itself undamaged.
+/// The file of a block is replaced by the undamaged file of a different block. The other block belongs to the
+/// same object, to another version of it, or to another object.
 #[test]
 fn misplaced_blocks_are_repaired() {
     let (mut fixture, blocks) = large();

@@ -23,7 +23,8 @@ fn read_in_child() {
     println!("\nread {}", crc32c::crc32c(&content));
 }
 
-/// The checksum that a process with these environment variables reads.
+/// Reads the object at `url` in a child process with these environment variables. Returns the checksum of the
+/// content.
 fn checksum(directory: &Path, url: &str, variables: &[(&str, &str)]) -> u32 {
     let mut command = child(module_path!(), "read_in_child");
     for (name, _) in std::env::vars() {

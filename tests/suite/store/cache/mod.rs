@@ -38,7 +38,7 @@ impl Source for Late {
     }
 }
 
-/// The first reader fills the cache, and the second revalidates its entry.
+/// The first read fills the cache, and the second read revalidates the cached object.
 #[test]
 fn the_wait_for_a_first_response_is_counted_once() {
     let (directory, time) = (tempfile::tempdir().unwrap(), Duration::from_millis(150));

@@ -142,8 +142,8 @@ fn a_slow_consumer_finds_the_next_shards_in_the_cache() -> Result<()> {
         let requested = fixture.requested();
         assert!(requested.iter().all(|requested| *requested == url(0)), "{requested:?}");
         let total = fixture.report().total();
-        // A block that was written just before its reader arrived does not count as a hit. This may happen to
-        // the last block.
+        // If the reader reaches a shard while a block of it is being written, that block does not count as a
+        // hit. This may happen to the last block.
         assert!(total.cached >= fixture.bytes_behind_the_first(), "{total}");
         assert!(total.prefetch_hits + BLOCK >= fixture.bytes_behind_the_first(), "{total}");
         assert!(total.to_string().contains("MB prefetched, of which"), "{total}");

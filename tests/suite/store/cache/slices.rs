@@ -1,5 +1,5 @@
-//! Ranges of objects, versions, and sources of the same name: which blocks are read from the directory, and
-//! what is requested.
+//! Reads ranges of cached objects: of one version or two, and of objects with one URL in two sources. The
+//! tests check which blocks are read from the cache directory and which bytes are requested.
 
 use super::fixture::{CacheFixture, ControlledSource, URL, VERSION};
 use crate::store::conformance::{read, small_ranges};

@@ -1,4 +1,4 @@
-//! The objects, and the faults that their readers meet.
+//! The test cases. In each case, a server responds to the requests for one object in a faulty or unusual way.
 
 use crate::support::server::{Ending, Framing, Reply, Request};
 use crate::support::{archive, noise};
@@ -169,7 +169,8 @@ fn lies() -> Vec<Case> {
     cases
 }
 
-/// Another version replaces the object between two requests, or between a broken body and its rest.
+/// Another version replaces the object between two requests, or between a broken body and the request for
+/// the missing bytes.
 fn changes() -> Vec<Case> {
     let mut cases = Vec::new();
     let versioned: fn(&Request, usize) -> Reply =

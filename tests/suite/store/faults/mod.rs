@@ -1,9 +1,10 @@
-//! Reads samples from a server with every kind of fault. The samples are those of a read without faults, or
-//! the first of these samples followed by a typed error. Samples are never missing without an error, and
-//! versions are never mixed.
+//! Reads samples from a server with every kind of fault. A read returns all samples of the shard, or ends
+//! early with a typed error. Samples are never missing without an error, and samples of two versions are
+//! never mixed.
 //!
-//! The name of an object selects the fault, so that `http://` and `gs://` URLs meet the same faults. The
-//! client of `gs://` takes its address from an environment variable, so it reads in a process of its own.
+//! The name of an object selects the fault, so that `http://` and `gs://` URLs are tested with the same
+//! faults. The client of `gs://` takes its address from an environment variable, so it reads in a process of
+//! its own.
 
 mod cases;
 
@@ -29,7 +30,7 @@ fn store() -> Store {
     store.retries(3).retry_pause(Duration::from_millis(1)).stall_timeout(STALL).build().unwrap()
 }
 
-/// Serves the cases by the names of objects, in any bucket.
+/// Starts a server that replies to a request with the case named in the URL. It ignores the bucket's name.
 fn serve(cases: Vec<Case>) -> Server {
     let named = |case: Case| (case.name.clone(), (case, AtomicUsize::new(0)));
     let cases: HashMap<_, _> = cases.into_iter().map(named).collect();

@@ -111,8 +111,8 @@ fn a_store_keeps_the_commit_it_found_when_the_branch_moves() {
     }
     assert!(matches!(read(&store, &url("c.tar")).unwrap_err().kind(), ErrorKind::NotFound(_)));
     assert_eq!(store.list(&url("")).unwrap().len(), 3);
-    // The version that the first store reported belongs to the old commit. Another store, which reads the new
-    // commit, refuses to read the rest of that version.
+    // The version that the first store reports belongs to the old commit. Another store reads the new commit,
+    // so it returns an error if the caller requests a range of the old version.
     let version = store.stat(&url("a.tar")).unwrap();
     let later = at(&hub).build().unwrap();
     assert_eq!(read(&later, &url("a.tar")).unwrap(), new);
@@ -127,7 +127,7 @@ fn a_store_keeps_the_commit_it_found_when_the_branch_moves() {
     assert!(own.iter().every(|request| request.path().contains("/resolve/")), "{:?}", paths(own));
 }
 
-/// A state contains the URLs as they were written, and the versions of the open shards.
+/// A state contains the URLs without a commit, as the caller gave them, and the versions of the open shards.
 #[test]
 fn a_restore_on_a_moved_branch_ends_where_an_open_shard_has_changed() {
     let shard = |keys: [&str; 3]| archive(&keys.map(|key| Sample::new(key).with("cls", 1)));
@@ -229,7 +229,7 @@ fn a_link_to_other_bytes_is_an_error() {
     assert!(format!("{error:#}").contains("leads to 2400 bytes, and the file has 2500"), "{error}");
 }
 
-/// Both servers are busy for a while. The Hub's headers tell when its rate limit ends.
+/// The Hub and the server of its links are busy for a while. The Hub's headers tell when its rate limit ends.
 #[test]
 fn requests_to_busy_servers_are_retried() {
     let requests = AtomicUsize::new(0);

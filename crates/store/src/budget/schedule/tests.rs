@@ -282,7 +282,7 @@ fn short_first_ranges_leave_the_connections_to_others() {
     let first = taken(&mut schedule);
     assert_eq!(first.len(), 4, "no more than of others");
     assert!(first.iter().all(|(id, range)| schedule.is_short_first(*id, range)));
-    // The first response has told the object's size, but the rest of this response is still in flight.
+    // The first response has reported the object's size, but the rest of this response is still in flight.
     schedule.extend(id(0, 0), 64 << 10..100 * MIB, usize::MAX);
     let more = taken(&mut schedule);
     assert_eq!(more.len(), 4);
@@ -449,8 +449,8 @@ proptest! {
         added.iter().for_each(|(id, _, _)| schedule.remove(*id));
         prop_assert!(schedule.queues.is_empty() && schedule.bytes == 0 && schedule.connections == 0);
     }
-    /// In any order of events, each queue exceeds the limit by at most one small range, so that the memory in
-    /// use is bounded even if all readers wait.
+    /// In any order of events, each queue exceeds the memory limit by at most one small range. Therefore the
+    /// memory in use is bounded even if all readers wait.
     #[test]
     fn each_waiting_reader_exceeds_the_memory_by_at_most_one_small_range(
         queues in 1u64..12,
