@@ -86,7 +86,7 @@ pub(super) async fn completing<T>(
     }
 }
 
-/// Marks a request for bytes of an object, in its extensions.
+/// An extension of an HTTP request that marks it as a request for bytes of an object.
 #[derive(Debug, Clone, Copy)]
 struct BytesRequest;
 

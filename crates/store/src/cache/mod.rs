@@ -152,8 +152,8 @@ impl CacheBuilder {
     /// Maximum size of all blocks in bytes. Default: 16 GiB.
     ///
     /// To stay below this maximum, the cache first evicts the blocks that were read least recently by any
-    /// process. For each additional process that writes at the same time, the size may exceed the maximum by
-    /// a further thirty-second.
+    /// process. Each additional process that writes at the same time may exceed the maximum by 1/32 of the
+    /// maximum.
     ///
     /// With `DatasetBuilder::keep_shards`, or without `shuffle_shards`, each epoch reads the same blocks. If
     /// these blocks exceed the maximum, the block that was read least recently is the one that is needed
@@ -161,8 +161,8 @@ impl CacheBuilder {
     /// read after this cache was opened. When the cache finds a block, all blocks that were read since the
     /// previous read of that block are in use too: the same job read them before it was restarted. If all
     /// blocks are in use, new blocks are not kept, so that each epoch finds all blocks that are in the cache.
-    /// If more than eight times `max_bytes` of new blocks were not kept, and no block was found in between,
-    /// the blocks that were read before then no longer count as in use.
+    /// The cache counts the bytes of new blocks that are not kept, until it finds a block. If they exceed
+    /// eight times `max_bytes`, all blocks that are in the cache count as not in use.
     pub fn max_bytes(mut self, bytes: u64) -> Self {
         self.max_bytes = bytes;
         self

@@ -120,7 +120,8 @@ impl ObjectPrefetch {
         ObjectPrefetch { reader, readers, turn, known: Some(known), start, fetched }
     }
 
-    /// Tells the reader which blocks are in the directory now, if they belong to the version that it reads.
+    /// Adds the prefetched blocks to the blocks that `reader` finds in the directory, if both have the same
+    /// version.
     fn hand_over(&self, reader: &mut CacheReader) {
         if reader.object.is_some() && reader.object == self.reader.object {
             reader.present.extend(&self.fetched);

@@ -431,7 +431,8 @@ impl CacheReader {
     }
 }
 
-/// Whether the range is so short that only its bytes are fetched instead of whole blocks.
+/// Whether the range is so short that only its bytes are fetched instead of whole blocks. False if a version
+/// is `known`: see [`SMALL_DIVISOR`].
 pub(super) fn is_small(cache: &CacheState, target: &FetchTarget, known: Option<&ObjectVersion>) -> bool {
     let Range { start, end } = target.wanted;
     known.is_none() && end - start <= cache.block_size / SMALL_DIVISOR
@@ -449,7 +450,7 @@ async fn current_version(target: FetchTarget) -> Result<ObjectVersion> {
     Ok(object.get().unwrap_or_default())
 }
 
-/// Runs work that may wait for the disk on a thread for blocking work.
+/// Runs `work` on a thread for blocking work, because it may wait for the disk.
 pub(super) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> Result<T> {

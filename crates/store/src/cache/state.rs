@@ -140,8 +140,8 @@ impl CacheState {
             }));
         }
         for part in parts {
-            // Hashes the length of each part too. Otherwise two pairs of parts could have the same bytes
-            // together.
+            // Hashes the length of each part too. Otherwise the parts "ab" and "c" would have the same hash
+            // as "a" and "bc".
             hash.update((part.len() as u64).to_le_bytes());
             hash.update(part);
         }
