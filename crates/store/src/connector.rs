@@ -176,7 +176,7 @@ impl CredentialClient {
     /// # Errors
     ///
     /// [`ErrorKind::Denied`] if the server refuses the request. If the network fails or the server is busy,
-    /// the error of the last try.
+    /// returns the error of the last attempt.
     pub(super) async fn send(&self, request: HttpRequest) -> Result<Bytes> {
         let response = self.0.execute(request).await.map_err(|error| match carried_error(&error) {
             Some(error) => error,

@@ -59,8 +59,8 @@ impl<K: FromStr> CloudVariables<K> {
             check(&name, name.strip_prefix(prefix).unwrap_or(&name), &value)?;
             found.push(CloudVariable { name, key, value });
         }
-        // If one option has several names, the last in this order wins: AWS_ENDPOINT_URL over AWS_ENDPOINT,
-        // and any name with the prefix over SERVICE_ACCOUNT.
+        // If several variables set the same option, the last of them in the sorted list takes precedence:
+        // AWS_ENDPOINT_URL over AWS_ENDPOINT, and any name with the prefix over SERVICE_ACCOUNT.
         found.sort_by_cached_key(|variable| (variable.name != "SERVICE_ACCOUNT", variable.name.clone()));
         Ok(CloudVariables(found))
     }
@@ -196,7 +196,7 @@ fn check(name: &str, option: &str, value: &str) -> Result<()> {
     let is_label =
         |text: &str| text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
     match option {
-        // Paths, documents, and the bucket, which the URL overrides.
+        // Paths and documents have no format to check. The bucket in the URL overrides these names of buckets.
         "WEB_IDENTITY_TOKEN_FILE"
         | "CONTAINER_AUTHORIZATION_TOKEN_FILE"
         | "FEDERATED_TOKEN_FILE"
@@ -423,7 +423,7 @@ mod tests {
         }
     }
 
-    /// A configuration key for any name, to test the rules for names without a cloud.
+    /// A simulated configuration key. It accepts all names except those that end in `profile`.
     #[derive(Debug)]
     struct Key(String);
 

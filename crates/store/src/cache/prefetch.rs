@@ -38,9 +38,9 @@ use tokio::sync::oneshot;
 /// Maximum number of bytes of a run. After each run, the next run may be of another object.
 const RUN: u64 = 32 << 20;
 
-/// Opens an object ahead of its reader, and returns when the reader reaches the object, or at once if the
-/// object has no strong version. Until then, fetches the blocks for which the budget has memory, and
-/// prefetches the blocks after them.
+/// Opens an object ahead of its reader. Until the reader reaches the object, fetches the blocks for which the
+/// budget has memory, and prefetches the blocks after them. If the object has no strong version, returns
+/// without waiting for the reader.
 pub(super) async fn open_ahead(
     mut reader: CacheReader,
     known: Option<ObjectVersion>,

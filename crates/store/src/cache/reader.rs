@@ -29,8 +29,8 @@ use std::sync::Arc;
 /// other reads.
 pub(super) const MAX_AHEAD: usize = 4;
 /// If a range is no longer than a block divided by this number, fetching the whole block is not worthwhile.
-/// Exception: slices of an index, which are opened with a known version, since other slices of the block will
-/// be read too.
+/// Slices of an index are an exception: other slices of the same block will be read too. They are opened with
+/// a known version.
 const SMALL_DIVISOR: u64 = 16;
 
 /// See the [module](self).
@@ -180,7 +180,7 @@ impl CacheReader {
         Ok(true)
     }
 
-    /// Whether a missing block has no fetch yet.
+    /// Whether there is a missing block that is not being fetched yet.
     pub(super) fn has_missing(&mut self) -> bool {
         let planned = self.planned;
         let has_missing = self.next_missing().is_some();

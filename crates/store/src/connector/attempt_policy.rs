@@ -35,8 +35,9 @@ tokio::task_local! {
     static READING: ();
 }
 
-/// Marks `request` as a request for bytes of an object. The reader of ranges retries such a request and
-/// limits its time, so the requests for its credentials are retried for less time than usual.
+/// Marks `request` as a request for bytes of an object. The reader of ranges retries such a request itself,
+/// within a time limit. The requests for credentials that `request` makes are therefore retried for less time
+/// than usual.
 pub(crate) async fn reading<T>(request: impl Future<Output = T>) -> T {
     READING.scope((), request).await
 }
