@@ -20,7 +20,7 @@
 //!   ranges waits for 2.0 to 2.5 s and sends the request again.
 //! - To a listing: `AttemptPolicy` turns the response into the same error, and the request is retried for up
 //!   to 300 s by default. `execute` waits for 2.0 to 2.5 s and sends the request again, at most 16 times.
-//!   `object_store` only waits. In the page that it receives, [`PageRequest`] has marked the keys that
+//!   Meanwhile, `object_store` waits. It receives a page in which [`PageRequest`] has marked the keys that
 //!   `object_store` cannot read.
 //!
 //! **Two kinds of servers.** A [`Connector`] makes clients for servers of one kind. `cloud.rs` builds each
@@ -192,8 +192,8 @@ impl CredentialClient {
     }
 }
 
-/// The options of a client for credential servers, made from the options of the bucket's client. The
-/// machine's own credential server has no TLS.
+/// The options of a client for credential servers, made from the options of the bucket's client. They allow
+/// HTTP without TLS, since the machine's own credential server has no TLS.
 #[cfg(any(feature = "gcs", feature = "s3"))]
 pub(super) fn client_options(value: impl Fn(ClientConfigKey) -> Option<String>) -> ClientOptions {
     let keys = [

@@ -29,8 +29,9 @@ use std::sync::{Arc, PoisonError};
 
 /// Default size of a block in bytes. Ranges are read in whole blocks: on average, a read of a slice of a
 /// shard fetches the bytes of the slice and one block more. The neighbouring slices need the bytes of that
-/// block too. With blocks as large as requests (8 MiB or more), a slice of a few MiB would read twice its
-/// bytes. Smaller blocks mean more files: with blocks of 1 MiB, 500 GB are half a million files.
+/// block too. With blocks as large as requests (8 MiB or more), reading a slice of a few MiB would fetch at
+/// least twice its bytes. Smaller blocks mean more files: with blocks of 1 MiB, 500 GB are half a million
+/// files.
 const BLOCK_SIZE: u64 = 1 << 20;
 /// Smallest and largest size of a block in bytes. The maximum length of the header limits the number of
 /// checksums, and thereby the size.

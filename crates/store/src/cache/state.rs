@@ -217,7 +217,8 @@ impl CacheState {
         }
     }
 
-    /// Begins work for which [`Cache::flush`](super::Cache::flush) waits until the guard is dropped.
+    /// Registers unfinished work. [`Cache::flush`](super::Cache::flush) waits until the returned guard is
+    /// dropped.
     pub(super) fn begin(&self) -> UnfinishedGuard {
         self.unfinished.send_modify(|unfinished| *unfinished += 1);
         UnfinishedGuard(self.unfinished.clone())

@@ -196,7 +196,7 @@ fn body_fault(error: &HttpError) -> Error {
     network_fault(error, io_kind(error))
 }
 
-/// The kind of the I/O error, if `object_store` reports it, which it does only for a timeout.
+/// The kind of the I/O error. `object_store` reports it only for a timeout; `None` for all other errors.
 fn io_kind(error: &HttpError) -> Option<io::ErrorKind> {
     (error.kind() == HttpErrorKind::Timeout).then_some(io::ErrorKind::TimedOut)
 }
