@@ -190,7 +190,7 @@ const MICROSOFT: &str = "set AZURE_STORAGE_ACCOUNT_NAME, and AZURE_STORAGE_ACCOU
 
 /// The options that differ from the defaults of `object_store`, except those that the environment sets:
 /// - A long timeout for a whole body, since a slow network takes long to transfer it.
-/// - A short timeout for the next bytes of a body.
+/// - A short timeout for the beginning of a response, and for each chunk of its body.
 /// - HTTP without TLS, if the endpoint's URL does not begin with `https:`.
 #[cfg(feature = "cloud")]
 fn client_options<K: FromStr>(

@@ -182,8 +182,8 @@ fn text(name: &str, value: OsString) -> Result<String> {
 
 /// The error for a variable. `value` is shown unless it may contain a secret.
 fn bad(name: &str, value: Option<&str>, needs: &str) -> crate::Error {
-    // A value with an `@` may have a password. `shown` finds passwords only in URLs with a scheme, and the URL
-    // of a proxy may lack a scheme.
+    // A value with an `@` may have a password. `shown` finds passwords only in URLs with a scheme, and the
+    // URL of a proxy may lack a scheme.
     let value = value.filter(|value| !value.contains('@')).map(|value| format!(" is {:?} and", shown(value)));
     ErrorKind::Config(format!("the environment variable {name}{} {needs}", value.unwrap_or_default())).into()
 }
@@ -196,7 +196,7 @@ fn check(name: &str, option: &str, value: &str) -> Result<()> {
     let is_label =
         |text: &str| text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
     match option {
-        // Paths and documents have no format to check. The bucket in the URL overrides names of buckets.
+        // Paths and documents are not checked here. A bucket's name is not used: the URL names the bucket.
         "WEB_IDENTITY_TOKEN_FILE"
         | "CONTAINER_AUTHORIZATION_TOKEN_FILE"
         | "FEDERATED_TOKEN_FILE"

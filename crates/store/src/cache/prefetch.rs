@@ -120,8 +120,8 @@ impl ObjectPrefetch {
         ObjectPrefetch { reader, readers, turn, known: Some(known), start, fetched }
     }
 
-    /// Adds the prefetched blocks to the blocks that `reader` finds in the directory, if both have the same
-    /// version.
+    /// If `reader` reads the version that was prefetched, adds the prefetched blocks to the reader's list of
+    /// blocks in the directory.
     fn hand_over(&self, reader: &mut CacheReader) {
         if reader.object.is_some() && reader.object == self.reader.object {
             reader.present.extend(&self.fetched);

@@ -37,7 +37,7 @@ impl PrefetchQueue {
         self.max_bytes
     }
 
-    /// Waits until `turn` is the first in the queue, no other object is fetched, and there is room for
+    /// Waits until `turn` is the first in the queue, no other object is being fetched, and there is room for
     /// `block` bytes. Returns the room in bytes.
     async fn wait_for(&self, turn: Turn, block: u64) -> u64 {
         let mut changes = self.state.subscribe();

@@ -38,8 +38,8 @@ pub(super) struct Room {
     max_bytes: u64,
     /// Number of bytes that can be written before the next listing.
     left: u64,
-    /// The last listing found neither free room nor enough unused blocks. Until this many bytes have been
-    /// refused, more bytes are refused without a listing.
+    /// Number of further bytes that are refused without a new listing. It is 0 unless the last listing found
+    /// neither room nor enough unused blocks.
     full: u64,
     /// As `full`, but for blocks that are written with [`Eviction::Never`].
     full_without_eviction: u64,

@@ -20,8 +20,8 @@ use tokio::time::timeout;
 const NO_CREDENTIALS: Duration = Duration::from_secs(5);
 /// Timeout for the beginning of a response, and for each chunk of its body, unless the environment sets it.
 pub(super) const READ_TIMEOUT: Duration = Duration::from_secs(30);
-/// Maximum number of bytes of a response that a bucket's server sends to a listing or an upload. The longest
-/// pages of a listing have 5,000 keys of 1,024 bytes each, and some properties.
+/// Maximum number of bytes of a bucket's response to a listing, an upload or a deletion. The longest pages of
+/// listings have 5,000 keys of 1,024 bytes each, and some properties.
 const MAX_PAGE: usize = 64 << 20;
 /// Maximum number of bytes of a response of a credential server.
 const MAX_TOKEN: usize = 1 << 20;
