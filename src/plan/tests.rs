@@ -104,7 +104,7 @@ fn with_kept_shards_8_nodes_read_from_their_caches_after_the_first_epoch() {
         };
         let all = (0..16).map(|stream| plan.stream(0, stream).len()).sum();
         assert_eq!(requests(&plan), [all, 0, 0, 0, 0]);
-        // Without kept shards, a slice returns to its node with a probability of one in eight.
+        // If streams do not keep their shards, only one slice in eight is read by the same node again.
         let dealt = requests(&plan.kept(false));
         assert!(dealt[1] > all / 2, "{dealt:?}");
     }
@@ -132,8 +132,8 @@ proptest! {
             let of = |slices: &[Slice]| slices.iter().cloned().collect::<HashSet<Slice>>();
             prop_assert_eq!(of(&first), of(&slices));
             prop_assert_eq!(slices.len(), first.len());
-            // The slices are the same as in epoch 0 of the plan without kept shards, so streams have equal
-            // lengths.
+            // These are the slices that the stream has in epoch 0 if it does not keep its shards. The length
+            // of the stream is therefore the same with and without kept shards.
             prop_assert_eq!(of(&dealt.stream(0, stream)), of(&slices));
             prop_assert_eq!(dealt.samples(stream), plan.samples(stream));
             // Two orders are equal by chance with a probability of 1 in 30!.
@@ -165,7 +165,7 @@ proptest! {
     ) {
         let streams = world_size * workers * rounds;
         let plan = Plan::new(streams + more, streams, seed).unwrap().kept(kept);
-        // The first shard of each stream, as the workers of this number of nodes read it.
+        // The sorted first shards of all streams, if `world_size` nodes with `workers` workers read them.
         let firsts = |world_size, workers| {
             let mut firsts: Vec<usize> = topologies(world_size, workers)
                 .flat_map(|topology| plan.streams_of(&topology).unwrap())
@@ -222,7 +222,7 @@ proptest! {
             prop_assert!(expected.contains(&(samples.len() as u64)));
             read.extend(samples);
         }
-        // One after the other, the shares have the samples of the shards in the order of the epoch.
+        // The shares of streams 0, 1, 2 and so on, joined together, are all samples in the epoch's order.
         let order = plan.order(epoch).into_iter();
         let samples = order.flat_map(|shard| (0..counts[shard]).map(move |n| (shard, n)));
         prop_assert_eq!(read, samples.collect::<Vec<_>>());

@@ -5,8 +5,9 @@ use crate::rng::{Purpose, Rng};
 /// Maximum number of entries in a window. A window is a list in memory.
 pub(crate) const MAX_WINDOW: u64 = 1 << 16;
 
-/// One window of a sequence of windows. The length of a window is the sum of the weights. A window has each
-/// choice as often as its weight says, in a random order that depends only on the weights and the key.
+/// One window of a sequence of windows. Each choice has a weight, and is in the window as often as its weight
+/// says. The length of the window is therefore the sum of the weights. The order of the choices is random and
+/// depends only on the weights and the key.
 #[derive(Debug, Clone, Default)]
 pub(super) struct WeightedWindow {
     key: Option<WindowKey>,

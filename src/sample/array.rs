@@ -105,7 +105,7 @@ impl Array {
         Array::new(T::DTYPE, shape, data)
     }
 
-    /// Copies the elements into memory of their own, if they are in memory that others use.
+    /// Copies the elements into new memory, unless this array is the only owner of their memory.
     pub(crate) fn compact(&mut self) {
         if !self.data.is_unique() {
             self.data = Bytes::copy_from_slice(&self.data);

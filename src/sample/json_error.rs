@@ -16,7 +16,7 @@ pub(crate) struct JsonError {
 const EXCERPT: usize = 24;
 
 impl JsonError {
-    /// The error for `source`, which parsing `text` returned.
+    /// Adds an excerpt of `text` to `source`, the error of parsing `text`.
     pub(crate) fn of(text: &[u8], source: serde_json::Error) -> Self {
         let Some(line) = source.line().checked_sub(1) else { return JsonError::from(source) };
         let starts = std::iter::once(0).chain(memchr::memchr_iter(b'\n', text).map(|at| at + 1));
@@ -31,8 +31,7 @@ impl JsonError {
     }
 }
 
-/// An error without an excerpt, for a document that was parsed earlier, so that its text is no longer
-/// available.
+/// Makes an error without an excerpt, for use when the text of the document is no longer available.
 impl From<serde_json::Error> for JsonError {
     fn from(source: serde_json::Error) -> Self {
         JsonError { source, excerpt: None, is_nan: false }

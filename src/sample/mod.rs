@@ -59,7 +59,7 @@ pub struct Position {
     /// The number of the sample in its shard, from 0. Samples that an index does not
     /// [select](crate::index::IndexBuilder::select) are counted too.
     pub sample: u64,
-    /// The number of the sample among the outputs that a stage made of one input sample, from 0.
+    /// The number of the sample among all outputs that a stage has for the same input sample, from 0.
     pub part: u64,
     /// The number of the sample's dataset in the [mix](crate::Loader::mix), from 0; 0 without a mix.
     pub dataset: u64,
@@ -172,7 +172,8 @@ impl Sample {
     /// Like [`rng`](Sample::rng), but the generator is seeded with `name` too. Use a different name for each
     /// purpose, so that a crop and a noise with the same seed get unrelated numbers.
     ///
-    /// A column uses the name that it has in [`Columns`](crate::collate::Columns).
+    /// Each column of [`Columns`](crate::collate::Columns), except the first image column, draws from this
+    /// generator with the column's name.
     ///
     /// ```
     /// use shardstream::Sample;
@@ -344,7 +345,7 @@ impl Sample {
         self
     }
 
-    /// Sets the number of the sample among the outputs that a stage made of one input sample.
+    /// Sets the number of the sample among all outputs that a stage has for the same input sample.
     pub(crate) fn with_part(mut self, part: u64) -> Self {
         self.0.position.part = part;
         self

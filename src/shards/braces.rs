@@ -79,7 +79,7 @@ impl ExpansionBudget {
     }
 }
 
-/// Like [`expand`], for several patterns that share one budget.
+/// Like [`expand`], but subtracts the size of the expansion from `budget`, which several patterns can share.
 pub(super) fn expand_traced(
     pattern: &str,
     budget: &mut ExpansionBudget,
@@ -89,7 +89,8 @@ pub(super) fn expand_traced(
     Ok(parsed.expand())
 }
 
-/// Parts that follow each other. To get the number of expansions, multiply the parts' numbers of options.
+/// Parts that follow each other. Each part has a number of options. The product of these numbers is the
+/// number of expansions.
 struct PartSequence<'a>(Vec<PatternPart<'a>>);
 
 struct PatternPart<'a> {

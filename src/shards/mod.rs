@@ -76,8 +76,8 @@ impl ShardList {
         Self::expanded(pattern, vars, Wildcards::Refused)
     }
 
-    /// Like [`expand`](ShardList::expand), but keeps wildcards for a later listing, where listing is
-    /// possible.
+    /// Like [`expand`](ShardList::expand), but keeps wildcards for a later listing. In the URL of a web
+    /// server, a wildcard is an error.
     pub(crate) fn expand_to_list(pattern: &str) -> Result<Self> {
         Self::expanded(pattern, |_| None, Wildcards::Listed)
     }

@@ -62,7 +62,8 @@ pub struct ChangeReport {
     pub weights_before: Vec<u32>,
     /// The weights of the loader's datasets after the change. A schedule may change them later.
     pub weights: Vec<u32>,
-    /// Whether the windows of the mix start again, which is the case if the mixture has changed.
+    /// Whether the mixture has changed. If so, each stream starts a new window at item `from`. In a window,
+    /// each dataset has as many items as its weight.
     pub windows_anew: bool,
 }
 
@@ -147,8 +148,8 @@ impl JobHeader {
         compared.difference(here)
     }
 
-    /// Gives each dataset that was in the job `there` the number that it had in that job, and each new
-    /// dataset a number that no other dataset has.
+    /// Sets the `number` of each dataset. A dataset that was in the job `there` keeps the number that it had
+    /// there. A new dataset gets a number that no other dataset has.
     fn keep_numbers(&mut self, there: &JobHeader, matches: &[Option<usize>]) {
         let kept: Vec<Option<u64>> =
             matches.iter().map(|before| before.map(|before| there.number(before))).collect();
@@ -160,7 +161,7 @@ impl JobHeader {
         }
     }
 
-    /// The weights at an item of the job.
+    /// The weights of the datasets at item `item` of the job.
     fn weights_at(&self, item: u64) -> Vec<u32> {
         let past = self.schedule.iter().take_while(|change| change.from <= item).last();
         let first = || self.datasets.iter().map(|dataset| dataset.weight).collect();
@@ -362,8 +363,8 @@ impl State {
         if wrong.is_empty() { Ok(()) } else { Err(misfit(wrong.join("; "))) }
     }
 
-    /// The streams of the datasets of the job `here`. The counts of items from datasets that do not continue
-    /// are added to the counts of the first dataset.
+    /// The states of all streams of the job `here`. A dataset that continues keeps the states of its streams.
+    /// The digests of all other datasets are added to the first dataset's streams.
     fn carried(
         &self,
         here: &JobHeader,

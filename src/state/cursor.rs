@@ -47,14 +47,15 @@ pub(crate) struct StageRecord {
     /// Number of inputs that the stage must get again: its last inputs before the state was saved.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(crate) inputs: u64,
-    /// The numbers that the stage saved. For a stage that is run again, a single number: how many of its
-    /// results a restore drops.
+    /// The numbers that the stage saved. If `rerun` is set, this is one number: how many results of the stage
+    /// a restore drops.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) numbers: Vec<u64>,
-    /// Whether the stage cannot save its state and is run again.
+    /// Whether the stage cannot save its state. A restore then runs the stage again on its last inputs.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(crate) rerun: bool,
-    /// Number of items that the stage has returned since it got the first output of its last sample.
+    /// Number of items that the stage has returned since its last input sample began: since the stage got the
+    /// first output of this sample.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(crate) part: u64,
 }
@@ -65,7 +66,7 @@ pub(crate) struct StageRecord {
 pub(crate) struct OpenSlice {
     /// The number of the slice in its stream.
     pub(crate) slice: usize,
-    /// Number of samples of the pass before this slice.
+    /// Number of samples that the pass has before this slice.
     pub(crate) start: u64,
     /// The size of the stored object in bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -15,8 +15,8 @@ pub(crate) struct JobHeader {
     /// The scheduled changes of the datasets' weights.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) schedule: Vec<WeightChange>,
-    /// The item of the job at which a restore last changed the mixture. The windows of the mix start at this
-    /// item.
+    /// The item of the job at which a restore last changed the mixture. From this item on, each stream mixes
+    /// the datasets in new windows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) origin: Option<u64>,
 }
@@ -71,7 +71,8 @@ pub(crate) struct DatasetHeader {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) index: Option<String>,
     pub(crate) order: ShardOrder,
-    /// The sampler that chooses the samples, with a hash of its weights or numbers.
+    /// Identifies the sampler that chooses the samples: its kind, and a hash of its weights or of its list of
+    /// sample numbers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) sampler: Option<String>,
     /// The size of the shuffle buffer of each stream.
@@ -96,19 +97,19 @@ pub(crate) struct DatasetHeader {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SideHeader {
-    /// Hash of the names of the side's shards.
+    /// Hash of the names of the side dataset's shards.
     #[serde(with = "super::hex")]
     pub(crate) names: u64,
-    /// Hash of the counts, sizes and versions in the side's index, if the side has an index.
+    /// Hash of the counts, sizes and versions in the side dataset's index; `None` if there is no index.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) index: Option<String>,
-    /// Whether a key is looked up in all shards of the side. If false, it is looked up in one shard, which is
-    /// paired with the shard of the sample.
+    /// Whether a key is looked up in all shards of the side dataset. If false, the key is looked up in one
+    /// shard, which is paired with the shard of the sample.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) keys: bool,
-    /// What happens to samples whose key the side lacks.
+    /// What happens to a sample if the side dataset has no sample with its key.
     pub(crate) missing: String,
-    /// The prefix of the names of the side's fields.
+    /// The prefix of the names of the side dataset's fields.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) prefix: Option<String>,
 }
@@ -139,8 +140,8 @@ impl fmt::Display for ShardOrder {
 }
 
 impl JobHeader {
-    /// The same job, with the values of `from` that restores have set. These values are not options of a
-    /// loader.
+    /// Copies `origin` and each dataset's `begins` and `number` from the saved job `from`. An earlier restore
+    /// may have set these values. They are not options of a loader.
     pub(crate) fn carrying(mut self, from: &JobHeader) -> Self {
         self.origin = from.origin;
         for (here, there) in self.datasets.iter_mut().zip(&from.datasets) {
@@ -157,7 +158,8 @@ impl JobHeader {
         self.datasets.get(dataset).map_or(0, |dataset| dataset.number)
     }
 
-    /// Describes the first difference between this job, which is in a state, and the job `here` of a loader.
+    /// Describes the first difference between this job, whose state was saved, and `here`, the job of a
+    /// loader.
     pub(crate) fn difference(&self, here: &JobHeader) -> Option<String> {
         let differs = |what: &str, there: &dyn fmt::Display, here: &dyn fmt::Display| {
             Some(format!("{what} {there} in the state, and {here} here"))

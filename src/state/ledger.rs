@@ -96,8 +96,8 @@ impl Ledger {
         self.0.is_none()
     }
 
-    /// Number of skipped failures. With one failure, the rest of a shard may be lost, which may be any number
-    /// of samples. If a batch fails as a whole, one failure is counted for each of its samples.
+    /// Number of skipped failures. One failure may lose a single sample or all remaining samples of a shard.
+    /// If a batch fails as a whole, one failure is counted for each of its samples.
     #[must_use]
     pub fn skipped(&self) -> u64 {
         self.by_kind().fold(0, |sum, (_, count)| sum.saturating_add(count))
@@ -108,22 +108,22 @@ impl Ledger {
         self.0.iter().flat_map(|record| &record.kinds).map(|(kind, count)| (&**kind, *count))
     }
 
-    /// The skips that are kept in full, which are the first skips of each stream. They are sorted by dataset,
-    /// epoch, stream and number.
+    /// The first skips of each stream, sorted by dataset, epoch, stream and number. Later skips are only
+    /// counted.
     #[must_use]
     pub fn entries(&self) -> &[Skip] {
         self.0.as_deref().map_or(&[], |record| &record.entries)
     }
 
-    /// Number of slots at the end of an epoch that were filled with copies of another sample, because streams
-    /// were shorter than the index says.
+    /// Number of slots that were filled with copies of other samples at the end of an epoch, because streams
+    /// had fewer samples than the index says.
     #[must_use]
     pub fn padded(&self) -> u64 {
         self.0.as_deref().map_or(0, |record| record.padded)
     }
 
-    /// Number of slots at the end of an epoch that were filled with samples from the beginning of the epoch,
-    /// because streams were shorter than the index says.
+    /// Number of slots that were filled with samples from the beginning of the epoch, because streams had
+    /// fewer samples than the index says.
     #[must_use]
     pub fn repeated(&self) -> u64 {
         self.0.as_deref().map_or(0, |record| record.repeated)
@@ -150,7 +150,7 @@ impl Ledger {
         });
     }
 
-    /// Records that `slots` slots were filled with copies of another sample.
+    /// Records that `slots` slots were filled with copies of other samples.
     pub(crate) fn pad(&mut self, slots: u64) {
         if slots > 0 {
             self.change(|record| add(&mut record.padded, slots));
@@ -164,7 +164,7 @@ impl Ledger {
         }
     }
 
-    /// The same ledger, with another number of the dataset.
+    /// The same ledger, with `dataset` as the dataset number of all entries.
     pub(super) fn of_dataset(mut self, dataset: usize) -> Ledger {
         if self.entries().iter().any(|skip| skip.dataset != dataset) {
             self.change(|record| {

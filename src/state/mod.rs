@@ -135,8 +135,8 @@ struct StateDocument {
     streams: Arc<[Arc<StreamState>]>,
 }
 
-/// The version of the document. It is the first key of the document, so that a document of another version is
-/// reported as such, and not because of its unknown keys.
+/// The version of the document. It is the first key of the document. If a document has another version, the
+/// error therefore names the version, and not an unknown key.
 #[derive(Clone, Copy, Serialize, Deserialize)]
 #[serde(try_from = "u32", into = "u32")]
 struct Version;
@@ -185,10 +185,11 @@ impl State {
     /// and from then on [`Digest::skipped`] includes their samples. Skipped samples are not read, so the
     /// restore cannot know which of these samples would have failed, and counts all of them.
     ///
-    /// If samples of an earlier shard of the epoch could not be read, a restore refuses to skip. If samples
-    /// of the open shard could not be read, their number is unknown, and the restore skips too few samples:
-    /// one sample too few for each unreadable sample. If samples are joined to a dataset, a restore may
-    /// return an error for a missing key. In this case, skip a few steps more, or a few steps fewer.
+    /// If samples of an earlier shard of the epoch could not be read, a restore refuses to skip. If
+    /// unreadable samples are in the shard that a stream was reading, their number is unknown. The restore
+    /// then skips one sample too few for each unreadable sample. If a side dataset is joined by key, a
+    /// restore may return an error for a missing key. In this case, skip a few steps more, or a few steps
+    /// fewer.
     ///
     /// ```
     /// use shardstream::State;

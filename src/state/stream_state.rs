@@ -24,8 +24,8 @@ pub(crate) struct StreamState {
     /// The skipped failures of all passes.
     #[serde(default, skip_serializing_if = "Ledger::is_empty")]
     pub(crate) ledger: Ledger,
-    /// The digest of consumed samples of datasets that were later removed or restarted. Only the streams of
-    /// the first dataset have this digest.
+    /// The digest of samples from datasets that were removed or restarted after these samples were consumed.
+    /// Only the streams of the first dataset have this digest.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(crate) before: Digest,
 }
@@ -50,15 +50,15 @@ impl StreamState {
         self.digest.with_skipped().saturating_add(self.before.with_skipped()).saturating_add(self.empty)
     }
 
-    /// The same stream, with another number of the dataset.
+    /// The same state, with `dataset` as the number of the stream's dataset.
     pub(super) fn of_dataset(&self, dataset: usize) -> Self {
         StreamState { dataset, ledger: self.ledger.clone().of_dataset(dataset), ..self.clone() }
     }
 
     /// Records a skipped failure in this epoch of the dataset.
     pub(crate) fn skip(&mut self, epoch: u64, error: &Error) {
-        // An item that waited for a step of its shape may fail after failures of a later epoch. The failure
-        // is then recorded with the later epoch, because the epochs of entries must ascend.
+        // An item may wait for a step of its shape, and then fail when failures of a later epoch have been
+        // recorded already. Its failure then gets the later epoch, because the epochs of entries must ascend.
         let epoch = self.ledger.entries().last().map_or(epoch, |last| epoch.max(last.epoch));
         self.ledger.skip(self.dataset, self.stream, epoch, error);
     }

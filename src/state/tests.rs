@@ -166,7 +166,8 @@ fn a_rank_whose_run_has_ended_may_have_fewer_batches() {
         later["batches"] = json!(12);
         let later = parse(&later).unwrap();
         let whole = State::merge([parse(&ended).unwrap(), later.clone()]).unwrap();
-        // `next_number` is the value of the first rank, because that rank may have samples left.
+        // The merged `next_number` is the smaller one. It is that of the first rank, which may have samples
+        // left.
         assert_eq!(
             (whole.next_number(), whole.furthest(), whole.batches(), whole.end),
             (24, 96, 12, RunEnd::Open)
@@ -345,8 +346,8 @@ fn impossible_numbers_are_errors() {
             error(parse(&with(0, path, value.clone())));
         }
     }
-    // The state of a job without datasets is whole. Checks do not loop over all streams, because there may be
-    // `usize::MAX` streams.
+    // Without datasets, no stream can be missing from a state. The checks must not loop over the number of
+    // streams, which may be `usize::MAX`.
     let none = json!({
         "shardstream_state": 1, "of": {"streams": usize::MAX, "read": {"epoch": 0}, "datasets": []},
         "next_number": 0, "batches": 0, "at": []
@@ -370,7 +371,7 @@ fn seeds_and_hashes_of_all_sizes_are_kept() {
     }
 }
 
-/// A document that has the optional keys of steps to skip, stages and skipped failures.
+/// A document with optional keys: those for steps to skip, for stages, and for skipped failures.
 fn extended() -> Json {
     let entry = |number: u64| {
         json!({
@@ -406,7 +407,7 @@ fn skips_and_stage_records_are_saved_and_restored() {
     assert_eq!(state.steps_to_skip(), 7);
     assert_eq!((state.digest().skipped(), state.samples()), (1, 11));
     assert!(state.digest().to_string().ends_with("+skipped 1"), "{}", state.digest());
-    // A state that lacks these values has no keys for them.
+    // If a state has no value for an optional key, the document leaves out the key.
     let plain = State::merge([self::state(0), self::state(1)]).unwrap().to_string();
     assert!(
         ["skip", "past", "stage", "failures", "ledger"].iter().all(|key| !plain.contains(key)),

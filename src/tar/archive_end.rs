@@ -148,8 +148,8 @@ mod tests {
 
     #[test]
     fn zeros_beyond_a_record_need_a_set_limit() {
-        // Lengths that are refused: with one or more surplus records, not a multiple of a record, or with a
-        // part of a block.
+        // These archives are refused: they have more records than they need, or their length is no multiple
+        // of a record or of a block.
         for (members, length) in [
             (205 * 10_240, 207 * 10_240),
             (205 * 10_240, 215 * 10_240),

@@ -51,7 +51,8 @@ pub(super) struct Grouper<V> {
     /// Whether the archive of the current sample has ended. In this case, no other member belongs to the
     /// sample.
     ended: bool,
-    /// The error of a sample. It is returned after the previous sample, which is complete.
+    /// The next error to return. If the member with the error completes the previous sample, this sample is
+    /// returned first.
     fault: Option<Error>,
     /// The samples that may have more members; `None` if the members of a sample must be adjacent.
     held: Option<HeldSamples<V>>,

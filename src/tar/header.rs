@@ -122,8 +122,8 @@ pub(super) fn has_more_map(block: &[u8]) -> bool {
 
 /// The name in the header itself: the `prefix` field, if any, and the `name` field.
 ///
-/// The `tar` crate reads the prefix only if the version is `00`; other readers use the prefix in any `ustar`
-/// header that is not GNU's, and some old writers write such headers.
+/// The `tar` crate reads the prefix only if the header's version is `00`, but some old writers set another
+/// version. As in other readers, the prefix is read from every `ustar` header that is not GNU's.
 fn name(block: SharedSlice<'_>, header: &Header) -> Bytes {
     const MAGIC: std::ops::Range<usize> = 257..265;
     const PREFIX: std::ops::Range<usize> = 345..500;

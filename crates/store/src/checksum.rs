@@ -1,4 +1,4 @@
-//! Verifies the checksums that stores keep of whole objects, while the objects are read.
+//! Verifies the checksum of an object while the object is read. The store keeps this checksum.
 
 use crate::{ErrorKind, Result};
 use std::fmt;

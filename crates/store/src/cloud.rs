@@ -188,9 +188,10 @@ const AMAZON: &str = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and AWS_S
 const MICROSOFT: &str = "set AZURE_STORAGE_ACCOUNT_NAME, and AZURE_STORAGE_ACCOUNT_KEY or \
                          AZURE_STORAGE_SAS_KEY; for a public container, set AZURE_SKIP_SIGNATURE=true";
 
-/// The options that differ from the defaults of `object_store`, unless the environment sets them: a long
-/// timeout for a whole body, since a slow network takes long to transfer it; a short timeout for a time
-/// without bytes; and HTTP without TLS for endpoints with an `http://` URL.
+/// The options that differ from the defaults of `object_store`, except those that the environment sets:
+/// - A long timeout for a whole body, since a slow network takes long to transfer it.
+/// - A short timeout for the beginning of a response, and for each chunk of its body.
+/// - HTTP without TLS, if the endpoint's URL does not begin with `https:`.
 #[cfg(feature = "cloud")]
 fn client_options<K: FromStr>(
     prefix: &str,

@@ -15,7 +15,8 @@ pub enum Compression {
 }
 
 impl Compression {
-    /// The compression that the suffix of the object's name says; `None` for any other name.
+    /// The compression that the suffix of the object's name stands for; `None` if the name has no such
+    /// suffix.
     ///
     /// ```
     /// # mod shardstream { pub use shardstream_base::*; pub mod store { pub use shardstream_store::*; } }

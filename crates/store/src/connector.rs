@@ -20,7 +20,7 @@
 //!   ranges waits for 2.0 to 2.5 s and sends the request again.
 //! - To a listing: `AttemptPolicy` turns the response into the same error, and the request is retried for up
 //!   to 300 s by default. `execute` waits for 2.0 to 2.5 s and sends the request again, at most 16 times.
-//!   `object_store` only waits. In the page that it receives, [`PageRequest`] has marked the keys that
+//!   Meanwhile, `object_store` waits. It receives a page in which [`PageRequest`] has marked the keys that
 //!   `object_store` cannot read.
 //!
 //! **Two kinds of servers.** A [`Connector`] makes clients for servers of one kind. `cloud.rs` builds each
@@ -86,7 +86,7 @@ pub(super) async fn completing<T>(
     }
 }
 
-/// Marks a request for bytes of an object, in its extensions.
+/// An extension of an HTTP request that marks it as a request for bytes of an object.
 #[derive(Debug, Clone, Copy)]
 struct BytesRequest;
 
@@ -176,7 +176,7 @@ impl CredentialClient {
     /// # Errors
     ///
     /// [`ErrorKind::Denied`] if the server refuses the request. If the network fails or the server is busy,
-    /// the error of the last try.
+    /// returns the error of the last attempt.
     pub(super) async fn send(&self, request: HttpRequest) -> Result<Bytes> {
         let response = self.0.execute(request).await.map_err(|error| match carried_error(&error) {
             Some(error) => error,
@@ -192,8 +192,8 @@ impl CredentialClient {
     }
 }
 
-/// The options of a client for credential servers, made from the options of the bucket's client. The
-/// machine's own credential server has no TLS.
+/// The options of a client for credential servers, made from the options of the bucket's client. They allow
+/// HTTP without TLS, since the machine's own credential server has no TLS.
 #[cfg(any(feature = "gcs", feature = "s3"))]
 pub(super) fn client_options(value: impl Fn(ClientConfigKey) -> Option<String>) -> ClientOptions {
     let keys = [

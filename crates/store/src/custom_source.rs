@@ -1,4 +1,4 @@
-//! Wraps the caller's own sources, to mark their errors.
+//! Wraps sources that the caller implements, and marks their errors with the secrets of the URL.
 
 use super::put_condition::PutCondition;
 use super::source::{GetOptions, GetResponse, ObjectInfo, Source};
@@ -9,8 +9,8 @@ use futures::future::{BoxFuture, FutureExt, TryFutureExt};
 use futures::stream::{BoxStream, StreamExt, TryStreamExt};
 use std::sync::Arc;
 
-/// A source of the caller's own. The texts of its errors may repeat the URL, and the secrets of the URL must
-/// not be shown.
+/// A source that the caller implements. The text of its errors may repeat secrets of the URL. Each error is
+/// therefore marked with these secrets, and `Display` and `Debug` hide them.
 #[derive(Debug)]
 pub(super) struct CustomSource(pub(super) Arc<dyn Source>);
 

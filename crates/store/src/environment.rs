@@ -59,8 +59,8 @@ impl<K: FromStr> CloudVariables<K> {
             check(&name, name.strip_prefix(prefix).unwrap_or(&name), &value)?;
             found.push(CloudVariable { name, key, value });
         }
-        // If one option has several names, the last in this order wins: AWS_ENDPOINT_URL over AWS_ENDPOINT,
-        // and any name with the prefix over SERVICE_ACCOUNT.
+        // If several variables set the same option, the last of them in the sorted list takes precedence:
+        // AWS_ENDPOINT_URL over AWS_ENDPOINT, and any name with the prefix over SERVICE_ACCOUNT.
         found.sort_by_cached_key(|variable| (variable.name != "SERVICE_ACCOUNT", variable.name.clone()));
         Ok(CloudVariables(found))
     }
@@ -182,8 +182,8 @@ fn text(name: &str, value: OsString) -> Result<String> {
 
 /// The error for a variable. `value` is shown unless it may contain a secret.
 fn bad(name: &str, value: Option<&str>, needs: &str) -> crate::Error {
-    // A value with an `@` may have a password: the URL of a proxy may lack a scheme, by which `shown` would
-    // recognise it.
+    // A value with an `@` may have a password. `shown` finds passwords only in URLs with a scheme, and the
+    // URL of a proxy may lack a scheme.
     let value = value.filter(|value| !value.contains('@')).map(|value| format!(" is {:?} and", shown(value)));
     ErrorKind::Config(format!("the environment variable {name}{} {needs}", value.unwrap_or_default())).into()
 }
@@ -196,7 +196,7 @@ fn check(name: &str, option: &str, value: &str) -> Result<()> {
     let is_label =
         |text: &str| text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
     match option {
-        // Paths, documents, and the bucket, which the URL overrides.
+        // Paths and documents are not checked here. A bucket's name is not used: the URL names the bucket.
         "WEB_IDENTITY_TOKEN_FILE"
         | "CONTAINER_AUTHORIZATION_TOKEN_FILE"
         | "FEDERATED_TOKEN_FILE"
@@ -423,7 +423,7 @@ mod tests {
         }
     }
 
-    /// A configuration key for any name, to test the rules for names without a cloud.
+    /// A simulated configuration key. It accepts all names except those that end in `profile`.
     #[derive(Debug)]
     struct Key(String);
 

@@ -25,11 +25,11 @@ pub(super) fn failed(url: &str, error: object_store::Error) -> Error {
     .into()
 }
 
-/// Converts an error of a request for bytes of the object at `url`.
+/// Converts an error of a request for bytes of the object at `url`. `options` are those of the request.
 pub(super) fn refusal(url: &str, error: object_store::Error, options: &GetOptions) -> Refusal {
     match error {
-        // The range may begin after the end, as every range of an empty object does, or the server may not
-        // support ranges. If the version is known, an earlier response has ruled out both.
+        // Either the range begins at or after the end of the object, or the server does not support ranges.
+        // If the version is known, an earlier response has ruled out both.
         object_store::Error::Generic { .. } if options.range.is_some() && options.if_version.is_none() => {
             Refusal::Beyond
         }

@@ -78,13 +78,14 @@ impl CachedObject {
         at / self.block_size
     }
 
-    /// The beginning of the name of each file of this version, before the number of the block.
+    /// The prefix of the file names of this version's blocks. The number of the block follows it.
     pub(super) fn name(&self) -> String {
         version_name(&self.version)
     }
 }
 
-/// The beginning of the name of each file of a version. It is the same for an ETag with and without quotes.
+/// The prefix of the file names of this version's blocks. An ETag has the same prefix with and without
+/// quotes.
 pub(super) fn version_name(version: &str) -> String {
     hex(&Sha256::digest(version.trim_matches('"')))[..32].into()
 }
@@ -202,8 +203,9 @@ pub(super) fn read_object(file: &mut File) -> Result<CachedObject, BlockError> {
     read_header(file).map(|(header, _)| header.object)
 }
 
-/// New blocks are marked too. Otherwise a new block could seem older than a block that was read just before
-/// it: the system sets the time of a new file from a clock that is some milliseconds late.
+/// Sets the file's time of modification, which is the time of the block's last use. This is necessary for new
+/// files too: the system sets their time from a clock that is some milliseconds late. A new block could
+/// therefore seem older than a block that was read just before it.
 pub(super) fn mark_used(file: &File) {
     let _ = file.set_modified(SystemTime::now());
 }

@@ -31,9 +31,9 @@ pub(super) struct CacheDirectory {
     path: PathBuf,
     max_bytes: u64,
     room: Mutex<Room>,
-    /// The earliest previous use of any block that was found since `room` was last locked. This field has a
-    /// lock of its own, since `room` is locked while all files are listed, and readers must not wait for the
-    /// listing.
+    /// Among the blocks that were found since `room` was last locked, the earliest time of last use. The use
+    /// that found the block does not count. This field has a lock of its own: `room` is locked while all
+    /// files are listed, and readers must not wait for the listing.
     found: Mutex<Option<SystemTime>>,
     /// Number of bytes that can be written before the simulated disk is full.
     #[cfg(test)]

@@ -29,8 +29,9 @@ use std::sync::{Arc, PoisonError};
 
 /// Default size of a block in bytes. Ranges are read in whole blocks: on average, a read of a slice of a
 /// shard fetches the bytes of the slice and one block more. The neighbouring slices need the bytes of that
-/// block too. With blocks as large as requests (8 MiB or more), a slice of a few MiB would read twice its
-/// bytes. Smaller blocks mean more files: with blocks of 1 MiB, 500 GB are half a million files.
+/// block too. With blocks as large as requests (8 MiB or more), reading a slice of a few MiB would fetch at
+/// least twice its bytes. Smaller blocks mean more files: with blocks of 1 MiB, 500 GB are half a million
+/// files.
 const BLOCK_SIZE: u64 = 1 << 20;
 /// Smallest and largest size of a block in bytes. The maximum length of the header limits the number of
 /// checksums, and thereby the size.
@@ -152,8 +153,8 @@ impl CacheBuilder {
     /// Maximum size of all blocks in bytes. Default: 16 GiB.
     ///
     /// To stay below this maximum, the cache first evicts the blocks that were read least recently by any
-    /// process. For each additional process that writes at the same time, the size may exceed the maximum by
-    /// a further thirty-second.
+    /// process. Each additional process that writes at the same time may exceed the maximum by 1/32 of the
+    /// maximum.
     ///
     /// With `DatasetBuilder::keep_shards`, or without `shuffle_shards`, each epoch reads the same blocks. If
     /// these blocks exceed the maximum, the block that was read least recently is the one that is needed
@@ -161,8 +162,8 @@ impl CacheBuilder {
     /// read after this cache was opened. When the cache finds a block, all blocks that were read since the
     /// previous read of that block are in use too: the same job read them before it was restarted. If all
     /// blocks are in use, new blocks are not kept, so that each epoch finds all blocks that are in the cache.
-    /// If more than eight times `max_bytes` of new blocks were not kept, and no block was found in between,
-    /// the blocks that were read before then no longer count as in use.
+    /// The cache counts the bytes of new blocks that are not kept, until it finds a block. If they exceed
+    /// eight times `max_bytes`, all blocks that are in the cache count as not in use.
     pub fn max_bytes(mut self, bytes: u64) -> Self {
         self.max_bytes = bytes;
         self

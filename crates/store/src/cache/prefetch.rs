@@ -38,9 +38,9 @@ use tokio::sync::oneshot;
 /// Maximum number of bytes of a run. After each run, the next run may be of another object.
 const RUN: u64 = 32 << 20;
 
-/// Opens an object ahead of its reader, and returns when the reader reaches the object, or at once if the
-/// object has no strong version. Until then, fetches the blocks for which the budget has memory, and
-/// prefetches the blocks after them.
+/// Opens an object ahead of its reader. Until the reader reaches the object, fetches the blocks for which the
+/// budget has memory, and prefetches the blocks after them. If the object has no strong version, returns
+/// without waiting for the reader.
 pub(super) async fn open_ahead(
     mut reader: CacheReader,
     known: Option<ObjectVersion>,
@@ -120,7 +120,8 @@ impl ObjectPrefetch {
         ObjectPrefetch { reader, readers, turn, known: Some(known), start, fetched }
     }
 
-    /// Tells the reader which blocks are in the directory now, if they belong to the version that it reads.
+    /// If `reader` reads the version that was prefetched, adds the prefetched blocks to the reader's list of
+    /// blocks in the directory.
     fn hand_over(&self, reader: &mut CacheReader) {
         if reader.object.is_some() && reader.object == self.reader.object {
             reader.present.extend(&self.fetched);

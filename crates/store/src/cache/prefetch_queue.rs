@@ -37,8 +37,8 @@ impl PrefetchQueue {
         self.max_bytes
     }
 
-    /// Waits until the object with this turn is the first, and there is room for `block` bytes. Returns the
-    /// room in bytes.
+    /// Waits until `turn` is the first in the queue, no other object is being fetched, and there is room for
+    /// `block` bytes. Returns the room in bytes.
     async fn wait_for(&self, turn: Turn, block: u64) -> u64 {
         let mut changes = self.state.subscribe();
         loop {
@@ -93,7 +93,7 @@ impl PrefetchTurn {
         }
     }
 
-    /// Counts fetched bytes, until this value is dropped.
+    /// Adds fetched bytes to the queue's count. When this value is dropped, they are subtracted.
     pub(super) fn add_ahead(&mut self, bytes: u64) {
         self.ahead += bytes;
         self.queue.state.send_if_modified(|state| {

@@ -29,8 +29,8 @@ use std::sync::Arc;
 /// other reads.
 pub(super) const MAX_AHEAD: usize = 4;
 /// If a range is no longer than a block divided by this number, fetching the whole block is not worthwhile.
-/// Exception: slices of an index, which are opened with a known version, since other slices of the block will
-/// be read too.
+/// Slices of an index are an exception: other slices of the same block will be read too. They are opened with
+/// a known version.
 const SMALL_DIVISOR: u64 = 16;
 
 /// See the [module](self).
@@ -180,7 +180,7 @@ impl CacheReader {
         Ok(true)
     }
 
-    /// Whether a missing block has no fetch yet.
+    /// Whether there is a missing block that is not being fetched yet.
     pub(super) fn has_missing(&mut self) -> bool {
         let planned = self.planned;
         let has_missing = self.next_missing().is_some();
@@ -431,7 +431,8 @@ impl CacheReader {
     }
 }
 
-/// Whether the range is so short that only its bytes are fetched instead of whole blocks.
+/// Whether the range is so short that only its bytes are fetched instead of whole blocks. False if a version
+/// is `known`: see [`SMALL_DIVISOR`].
 pub(super) fn is_small(cache: &CacheState, target: &FetchTarget, known: Option<&ObjectVersion>) -> bool {
     let Range { start, end } = target.wanted;
     known.is_none() && end - start <= cache.block_size / SMALL_DIVISOR
@@ -449,7 +450,7 @@ async fn current_version(target: FetchTarget) -> Result<ObjectVersion> {
     Ok(object.get().unwrap_or_default())
 }
 
-/// Runs work that may wait for the disk on a thread for blocking work.
+/// Runs `work` on a thread for blocking work, because it may wait for the disk.
 pub(super) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> Result<T> {

@@ -85,7 +85,8 @@ impl BlockRecorder {
         }
     }
 
-    /// Keeps the last block too: all bytes were received without an error.
+    /// Called after all bytes were received without an error. Passes the last block to the cache if the block
+    /// waits for this call.
     pub(super) fn finish(&mut self) {
         if let Some(last) = self.held.take() {
             self.cache.change(last);

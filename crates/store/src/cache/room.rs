@@ -17,8 +17,8 @@ use std::time::SystemTime;
 /// eighth of the free bytes if that is more. So several processes together exceed the maximum by only a few
 /// percent.
 const LISTING_DIVISOR: u64 = 32;
-/// If new blocks of this many times the maximum size are not kept, and no block is found in between, all
-/// blocks count as unused.
+/// The new blocks that are not kept are counted until a block is found. If their total size exceeds this many
+/// times the maximum size, all blocks in the cache count as unused.
 const UNUSED_FACTOR: u64 = 8;
 
 /// The blocks that may be evicted for a new block.
@@ -38,14 +38,15 @@ pub(super) struct Room {
     max_bytes: u64,
     /// Number of bytes that can be written before the next listing.
     left: u64,
-    /// Number of bytes that can be refused before the next listing, because the last listing found no unused
-    /// blocks.
+    /// Number of further bytes that are refused without a new listing. It is 0 unless the last listing found
+    /// neither room nor enough unused blocks.
     full: u64,
     /// As `full`, but for blocks that are written with [`Eviction::Never`].
     full_without_eviction: u64,
     /// Blocks that were used since this time are in use.
     in_use_since: SystemTime,
-    /// Number of bytes that were not kept for lack of unused blocks, since a block was last found.
+    /// Number of bytes that were not kept because there were no unused blocks. Set to 0 whenever a block is
+    /// found in the cache.
     not_kept: u64,
 }
 
@@ -205,8 +206,8 @@ mod tests {
         blocks.epoch(0, 250, 0, Eviction::Unused);
         blocks.now += Duration::from_secs(3600);
         blocks.room = Room { in_use_since: blocks.now, ..Room::new(MAX) };
-        // The restarted job replaces some blocks before it finds a block of the earlier job, which tells it
-        // that the remaining blocks are in use.
+        // The restarted job replaces some blocks at first. When it finds a block of the earlier job, the
+        // remaining blocks count as in use.
         assert!(blocks.epoch(0, 250, 1, Eviction::Unused) > MAX * 3 / 4);
         assert!(blocks.epoch(0, 250, 2, Eviction::Unused) > MAX * 3 / 4);
         blocks.now += Duration::from_secs(3600);

@@ -140,8 +140,8 @@ impl CacheState {
             }));
         }
         for part in parts {
-            // Hashes the length of each part too. Otherwise two pairs of parts could have the same bytes
-            // together.
+            // Hashes the length of each part too. Otherwise the parts "ab" and "c" would have the same hash
+            // as "a" and "bc".
             hash.update((part.len() as u64).to_le_bytes());
             hash.update(part);
         }
@@ -217,7 +217,8 @@ impl CacheState {
         }
     }
 
-    /// Begins work for which [`Cache::flush`](super::Cache::flush) waits until the guard is dropped.
+    /// Registers unfinished work. [`Cache::flush`](super::Cache::flush) waits until the returned guard is
+    /// dropped.
     pub(super) fn begin(&self) -> UnfinishedGuard {
         self.unfinished.send_modify(|unfinished| *unfinished += 1);
         UnfinishedGuard(self.unfinished.clone())

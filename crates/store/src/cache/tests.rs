@@ -172,8 +172,8 @@ fn blocks_begin_where_the_kernel_copies_fast() {
     }
 }
 
-/// The key of any URL is a valid file name, and reveals no secret of the URL: two directories have different
-/// keys for a URL with a secret.
+/// The key of any URL is a valid file name, and reveals no secret of the URL. A URL with a secret has a
+/// different key in each directory, because each directory has its own salt.
 #[test]
 fn keys_are_file_names_without_secrets() {
     let directories = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];

@@ -20,8 +20,8 @@ use tokio::time::timeout;
 const NO_CREDENTIALS: Duration = Duration::from_secs(5);
 /// Timeout for the beginning of a response, and for each chunk of its body, unless the environment sets it.
 pub(super) const READ_TIMEOUT: Duration = Duration::from_secs(30);
-/// Maximum number of bytes of a page of a listing, or of another response of a bucket that is read as a
-/// whole. The longest pages have 5,000 keys of 1,024 bytes each, and some properties.
+/// Maximum number of bytes of a bucket's response to a listing, an upload or a deletion. The longest pages of
+/// listings have 5,000 keys of 1,024 bytes each, and some properties.
 const MAX_PAGE: usize = 64 << 20;
 /// Maximum number of bytes of a response of a credential server.
 const MAX_TOKEN: usize = 1 << 20;
@@ -35,8 +35,9 @@ tokio::task_local! {
     static READING: ();
 }
 
-/// Marks `request` as a request for bytes of an object. The reader of ranges retries such a request and
-/// limits its time, so the requests for its credentials are retried for less time than usual.
+/// Marks `request` as a request for bytes of an object. The reader of ranges retries such a request itself,
+/// within a time limit. The requests for credentials that `request` makes are therefore retried for less time
+/// than usual.
 pub(crate) async fn reading<T>(request: impl Future<Output = T>) -> T {
     READING.scope((), request).await
 }
@@ -49,7 +50,7 @@ pub(super) struct AttemptError {
     pub(super) limit: Option<Duration>,
 }
 
-/// The rules for the requests to one server: of a bucket, or of credentials.
+/// The rules for the requests to one server, which is either a bucket's server or a credential server.
 #[derive(Debug)]
 pub(super) struct AttemptPolicy {
     /// Whether the requests are sent to the bucket, and not to a credential server.
@@ -148,8 +149,8 @@ impl AttemptPolicy {
         })
     }
 
-    /// Receives a whole body: of a page of a listing, of a token, or of the response to an upload. The
-    /// response to an upload may be slow: S3 sends spaces for minutes while it joins the parts.
+    /// Receives the whole body of a response, which is a page of a listing, a token, or the response to an
+    /// upload. The response to an upload may be slow: S3 sends spaces for minutes while it joins the parts.
     async fn whole(&self, method: &Method, mut body: BoxStream<'static, Result<Bytes>>) -> Result<Bytes> {
         let may_be_slow = *method != Method::GET;
         let limit = if self.is_for_bucket { MAX_PAGE } else { MAX_TOKEN };
@@ -195,7 +196,7 @@ fn body_fault(error: &HttpError) -> Error {
     network_fault(error, io_kind(error))
 }
 
-/// The kind of the I/O error, if `object_store` reports it, which it does only for a timeout.
+/// The kind of the I/O error. `object_store` reports it only for a timeout; `None` for all other errors.
 fn io_kind(error: &HttpError) -> Option<io::ErrorKind> {
     (error.kind() == HttpErrorKind::Timeout).then_some(io::ErrorKind::TimedOut)
 }

@@ -24,9 +24,9 @@ impl Contact {
         self.responded.store(true, Ordering::Release);
     }
 
-    /// How long to retry a server that cannot be reached: `usual` if it has ever sent a response, and at most
-    /// `before_contact` if not. `None` if it has never sent one and its requests have failed for
-    /// `before_contact`.
+    /// How long to retry a server that cannot be reached. Returns `usual` if the server has ever sent a
+    /// response. Otherwise returns at most `before_contact`, or `None` if its requests have already failed
+    /// for `before_contact`.
     pub(super) fn limit(&self, before_contact: Duration, usual: Duration) -> Option<Duration> {
         match self.has_responded() {
             true => Some(usual),

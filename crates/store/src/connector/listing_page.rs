@@ -49,7 +49,7 @@ fn token(query: &str) -> Option<String> {
     (!token.is_empty()).then(|| token.into_owned())
 }
 
-/// The token in a page with which the next request continues.
+/// The token in `page` that requests the next page.
 fn next_token(page: &str) -> Option<String> {
     let token = ["NextContinuationToken", "NextMarker"].into_iter().find_map(|name| element(page, name))?;
     Some(token.replace("&quot;", "\"").replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&"))

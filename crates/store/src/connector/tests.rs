@@ -1,4 +1,4 @@
-//! What a client learns from requests for bytes, and the behaviour of `object_store` on which this crate
+//! Tests how a client handles requests for bytes, and the behaviour of `object_store` on which this crate
 //! depends.
 
 use super::*;
@@ -9,8 +9,8 @@ use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::sync::Mutex;
 
-/// After a response to a read, listings and uploads of the bucket are retried for as long as after a response
-/// to any other request.
+/// A response to a read shows that the bucket's server can be reached. The client's listings and uploads are
+/// then retried for the usual time.
 #[test]
 fn a_response_to_a_read_counts_as_contact() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -157,7 +157,7 @@ impl AwsAccount {
             if depth == MAX_PROFILES {
                 return Err(profile.wrong("source_profile", "leads to itself through other profiles"));
             }
-            // A profile may name itself, to use its own keys.
+            // A profile may be its own `source_profile`: then its own keys are used.
             let source = match name == profile.name {
                 true => Self::from_keys(profile)?,
                 false => {

@@ -1,5 +1,5 @@
 //! Credentials that `object_store` does not read: files of Google's federated and impersonated accounts, and
-//! profiles of AWS. `docs/network.md` has a table of all sources of credentials, in their order.
+//! profiles of AWS. `docs/network.md` has a table of all sources of credentials, in order of precedence.
 //!
 //! `google::configure` and `aws::configure` check, without a request, whether there are such credentials. If
 //! there are, they give the builder of the bucket a provider for these credentials. The provider, `Renewed`,

@@ -16,8 +16,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Minimum time for reading the rest of the output after the program has ended.
 const OUTPUT_GRACE: Duration = Duration::from_secs(1);
 
-/// Runs a command line, and returns its standard output. Error messages name the command as `place`. The
-/// command's standard error is dropped, since it may contain secrets.
+/// Runs a command line, and returns its standard output. Error messages begin with `place`, which says where
+/// the command is configured. The command's standard error is dropped, since it may contain secrets.
 ///
 /// # Errors
 ///

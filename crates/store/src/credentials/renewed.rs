@@ -30,7 +30,7 @@ pub(super) trait CredentialSource: Send + Sync + 'static {
     /// # Errors
     ///
     /// [`ErrorKind::Denied`](crate::ErrorKind::Denied) if the credentials cannot be used; the message names
-    /// the file and says what to do. If the request fails, the fault of the network.
+    /// the file and says what to do. A network fault if the request fails.
     fn request(&self) -> BoxFuture<'_, Result<Expiring<Self::Credential>>>;
 }
 

@@ -31,7 +31,7 @@ pub(super) fn home() -> Option<PathBuf> {
     std::env::var_os(name).filter(|home| !home.is_empty()).map(PathBuf::from)
 }
 
-/// Parses an RFC 3339 time in UTC, in the variants that servers and tools of credentials write.
+/// Parses an RFC 3339 time in UTC, in the variants that credential servers and tools for credentials write.
 pub(super) fn parse_time(text: &str) -> Option<SystemTime> {
     let text = text.trim();
     let end = ["+00:00", "-00:00", "+0000", "UTC", "Z", "z"].into_iter().find(|end| text.ends_with(end))?;

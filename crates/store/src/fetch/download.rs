@@ -14,8 +14,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Maximum size in bytes of a range whose bytes are copied. Ranges are short if many readers share little
-/// memory. If their bytes were not copied, they would keep the client's buffers of up to 408 KiB each
-/// allocated.
+/// memory. Without a copy, each chunk of such a range would prevent the client from freeing a buffer of up to
+/// 408 KiB.
 const MAX_COPIED_RANGE: u64 = 256 << 10;
 /// Maximum size in bytes of one copy. The parser of each stream keeps the chunk that it is reading, and the
 /// memory of this chunk is not counted.
@@ -104,8 +104,8 @@ impl Download {
         GetOptions { range, if_version: self.pinned.strong().map(str::to_owned) }
     }
 
-    /// Checks that a response is of the same object. If no strong version identifies the object, the bytes
-    /// that the reader has are compared as well.
+    /// Checks that a response is of the same object. If no strong version identifies the object,
+    /// [`receive`](Self::receive) also compares the bytes that the reader already has.
     fn check(&self, response: &GetResponse) -> Result<()> {
         let object = response.object();
         match self.pinned.compare(&object) {
