@@ -99,9 +99,8 @@ impl<const N: usize> Buckets<N> {
                 counts[bucket] += 1.0;
             }
         }
-        // Add a margin to the count of each shape, beginning with the largest shape. The margin of a shape is
-        // subtracted from the count of another shape: the largest of the other shapes that fit into this
-        // shape.
+        // The count of each shape gets a margin, beginning with the largest shape. The margin of shape A is
+        // taken from the count of shape B, the largest other shape that fits into A.
         let mut order: Vec<usize> = (0..self.shapes.len()).collect();
         order.sort_by_key(|bucket| std::cmp::Reverse(self.volume(*bucket)));
         for at in 0..order.len() {

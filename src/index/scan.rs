@@ -18,7 +18,7 @@ use std::collections::VecDeque;
 const MIN_WINDOW: u64 = 64 << 10;
 /// Size in bytes of the largest window: as large as the smallest requests that a [`Store`] sends by default.
 const MAX_WINDOW: u64 = 8 << 20;
-/// If a body ends more than this number of bytes after the end of its window, the next window is small.
+/// If a member's content ends more than this number of bytes after its window, the next window is small.
 /// Receiving this many bytes takes about as long as a new request.
 const MIN_GAP: u64 = 1 << 20;
 

@@ -73,8 +73,8 @@ pub(super) struct InputOrigin {
 pub(super) enum LoaderEvent<T> {
     /// An item, which takes the next sequence number of its stream.
     Item(Tag, T),
-    /// The next sequence number of the stream has no item, because no waiting item of the stream fits into
-    /// the shape of that number's step.
+    /// The next sequence number of the stream has no item: its step has a shape, and none of the stream's
+    /// waiting items fits into that shape.
     Gap(Tag),
     /// A failure between two items. It takes no sequence number.
     Fault(SampleFault),

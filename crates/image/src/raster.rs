@@ -7,7 +7,7 @@ use super::rectangle::Rect;
 pub(crate) struct Raster {
     /// The factor by which the part was reduced.
     pub(crate) shrink: u32,
-    /// The part, in pixels of the picture.
+    /// The part of the picture that was decoded, in pixels of the full-size picture.
     pub(crate) part: Rect,
 }
 

@@ -52,7 +52,7 @@ struct Gate {
     finished: bool,
     /// Number of steps of training and validation that were started.
     started: u64,
-    /// The number of started steps at which the training stops.
+    /// The training stops once this number of steps was started.
     last: Option<u64>,
 }
 

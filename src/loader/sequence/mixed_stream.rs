@@ -50,7 +50,7 @@ impl MixedStream {
     /// Frees the indices of the last `count` items and gaps. The next items and gaps take these indices.
     pub(super) fn give_back(&mut self, count: u64, outputs: &mut impl SourceOutputs) {
         self.taken -= count.min(self.taken);
-        // With several datasets, no stage depends on the indices (`buckets` of a mix is an error).
+        // Only `buckets` uses the indices, and it is refused for several datasets.
         if let [(source, _)] = self.sources[..] {
             outputs.give_back(source, count);
         }

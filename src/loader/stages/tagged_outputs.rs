@@ -21,8 +21,8 @@ use std::mem::take;
 pub(in crate::loader) struct MappedInput<T> {
     origin: InputOrigin,
     outputs: SampleOutputs<PipeOutput<T>>,
-    /// The key and shard of the sample. Set if a later step can fail for the sample: the stream stage, the
-    /// row or the batch.
+    /// The key and shard of the sample. Set if the sample can still fail: in the stream stage, when its row is
+    /// written, or with its batch.
     location: Option<Box<SampleLocation>>,
 }
 
@@ -355,7 +355,8 @@ impl<T: 'static> TaggedOutputs<T> {
 
     /// The next event that the stream stage can return before it gets another output of the worker threads.
     fn next_of_stage(&mut self) -> Option<LoaderEvent<T>> {
-        // Until the `past` outputs have been dropped, the log does not know the position of the next item.
+        // After a restore, the first outputs are dropped. Until then, the log does not know the position of
+        // the next item.
         let stage = self.stage.as_mut().filter(|_| !self.log.skips())?;
         let pulled = match stage.pull()? {
             Ok(pulled) => pulled,

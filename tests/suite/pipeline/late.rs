@@ -341,8 +341,8 @@ fn a_batch_whose_map_fails_is_a_failed_batch() {
     }
 }
 
-/// If the sequences of a batch need more packed rows than the column has, only this batch fails. The
-/// sequences of the other batches fit, so the options are not wrong.
+/// If the sequences of a batch need more packed rows than the column has, only this batch fails. It is no
+/// error of the options, which would end the run, because the sequences of the other batches fit.
 #[test]
 fn too_few_packed_rows_are_skipped_and_counted() {
     let source = VersionedSource::of(&[80]);

@@ -192,7 +192,7 @@ impl SampleParts for WholeShards {
 /// The selected samples of indexed shards. Only their byte ranges are read.
 struct WantedSamples {
     samples: RangeSamples,
-    /// For each shard with selected samples, their numbers in `samples`.
+    /// For each shard that has selected samples, the indices of these samples in `samples`.
     parts: Vec<Range<usize>>,
     others: u64,
 }

@@ -67,8 +67,9 @@ fn touch(directory: &Path, time: Duration) {
     }
 }
 
-/// The exit codes of the commands that take an index: `index check`, `verify`, `reshard`, `plan`. The last
-/// number is 1 if a dataset with the index returns an error, otherwise 0. Each command is run with `option`.
+/// The exit codes of the four commands that take an index: `index check`, `verify`, `reshard`, `plan`. The
+/// fifth number is no exit code: it is 1 if a dataset with the index returns an error, otherwise 0. Each
+/// command is run with `option`.
 fn exit_codes(directory: &Path, option: &[&str]) -> [i32; 5] {
     let code = |arguments: &[&str]| run(directory, &[arguments, option].concat()).code.unwrap();
     let _ = fs::remove_dir_all(directory.join("out"));

@@ -127,8 +127,8 @@ impl<'a> Frame<'a> {
         let part = size.into();
         let rect = Rect { x: left, y: top, width: part.width, height: part.height };
         if self.plan.resize.is_some_and(|to| to.filter == Filter::Nearest) {
-            // The nearest pixel must be chosen in the whole resized picture: in the part alone, positions
-            // would be rounded differently.
+            // The whole picture is resized before it is cropped. If only the cropped part were resized, the
+            // positions of the nearest pixels would be rounded differently.
             self.draw()?;
         }
         let size = self.size();

@@ -44,15 +44,16 @@ use tuner::ConcurrencyTuner;
 ///
 /// `Report::memory` says how much of the budget each loader uses.
 ///
-/// While no reader of this budget waits, a cache may [prefetch](super::CacheBuilder::prefetch). In addition
-/// to the budget, it uses up to an eighth of the budget's connections and memory.
+/// While no reader of this budget waits, a cache may [prefetch](super::CacheBuilder::prefetch). Prefetching
+/// has connections and memory of its own: an eighth of the budget's numbers, in addition to the budget.
 ///
 /// A loader with threads reads samples ahead, from files or from the network. A quarter of the memory is
 /// reserved for these samples once there is such a loader. In addition, each stream may hold two small chunks
 /// of samples (64 KiB plus the last sample each), and each thread may hold one such chunk. Local files that
-/// turn out to be slow are read ahead on separate threads. These bytes are not counted: up to 512 KiB for
-/// each of up to 64 files. Samples are slices of the buffers into which they were read. A buffer has up to
-/// 512 KiB, and stays allocated as long as any sample in it exists. Finished batches, shuffle buffers and the
+/// turn out to be slow are read ahead on separate threads, into buffers that the budget does not count: up to
+/// 512 KiB for each of up to 64 files. Samples are slices of the buffers into which they were read. A buffer
+/// has up to 512 KiB, and stays allocated as long as any sample in it exists. Finished batches, shuffle
+/// buffers and the
 /// outputs of `map` are not counted: the loader's own options bound them.
 ///
 /// ```

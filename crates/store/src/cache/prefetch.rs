@@ -81,7 +81,8 @@ pub(super) async fn open_ahead(
         }
         prefetch.hand_over(&mut reader);
         prefetch.start = reader.begin_part(grant.range.end - grant.range.start);
-        // Dropped only after the fetch has begun, so that the link does not seem idle in between.
+        // The grant is released only after the fetch has begun. Otherwise the network would seem idle between
+        // the release and the beginning of the fetch.
         drop((grant, requested));
     }
     if let Some(known) = known {

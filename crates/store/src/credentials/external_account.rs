@@ -32,7 +32,7 @@ pub(super) struct ExternalAccount {
     subject: SubjectSource,
 }
 
-/// Where the token of the other identity provider comes from.
+/// Where the token of the external identity provider comes from.
 enum SubjectSource {
     File { path: PathBuf, format: TokenFormat },
     Server { url: String, headers: Vec<(String, String)>, format: TokenFormat },

@@ -38,7 +38,7 @@ impl TreeEntry {
             None => (self.size, self.oid),
         };
         let mut info = ObjectInfo::new(format!("{base}/{}", self.path), size);
-        // The response with the file's bytes has the same version.
+        // When the file is read, the response has this hash as its ETag.
         info.version = hash.map(|hash| format!("\"{hash}\""));
         Some(info)
     }

@@ -117,8 +117,8 @@ impl Drop for Server {
     }
 }
 
-/// The address at which a host reaches its own socket that listens on all devices. Some hosts let sockets
-/// listen on IPv6 without having an IPv6 address; on such hosts, the returned address is an IPv4 address.
+/// The address at which a host can connect to its own socket that listens on all network interfaces. Some
+/// hosts let sockets listen on IPv6 but have no IPv6 address; for them, this is an IPv4 address.
 fn own_address(listens_for_ipv6: bool) -> IpAddr {
     let has_ipv6 = || TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_ok();
     if listens_for_ipv6 && has_ipv6() { Ipv6Addr::LOCALHOST.into() } else { Ipv4Addr::LOCALHOST.into() }

@@ -22,8 +22,8 @@ const EPOCHS: u64 = 16;
 const SAMPLES: u64 = 25_000;
 /// Maximum number of samples of a batch that are looked up.
 const MAX_MEMBERS: u64 = 4096;
-/// A simulated batch has at least `sqrt(n / SCARCITY)` samples, where `n` is the number of all samples. In
-/// smaller batches, too few pairs would repeat.
+/// A simulated batch has at least `sqrt(n / SCARCITY)` samples, where `n` is the number of all samples. With
+/// smaller batches, too few pairs of samples would be in one batch again in the next epoch.
 const SCARCITY: f64 = 500.0;
 
 /// The samples of a training, and how they are shuffled and batched.

@@ -124,10 +124,10 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
     verification.finish()
 }
 
-/// The kind of a finding that samples lack a field.
+/// The `kind` of a finding that reports samples without a field.
 const MISSING_FIELD: &str = "missing_field";
 
-/// The finding that all samples with exactly the fields `fields` lack the field `missing`.
+/// Reports that the field `missing` is absent from those samples that have exactly the fields `fields`.
 struct MissingField {
     finding: Finding,
     fields: Vec<String>,
