@@ -355,8 +355,10 @@ impl fmt::Display for Ledger {
             separator = ", ";
         }
         for (slots, what) in [(self.padded(), "padded"), (self.repeated(), "repeated")] {
-            if slots > 0 {
-                write!(f, "; {slots} slots {what}")?;
+            match slots {
+                0 => {}
+                1 => write!(f, "; 1 slot {what}")?,
+                _ => write!(f, "; {slots} slots {what}")?,
             }
         }
         let shown = if f.alternate() { usize::MAX } else { MAX_SHOWN };

@@ -21,8 +21,8 @@ use std::mem::take;
 pub(in crate::loader) struct MappedInput<T> {
     origin: InputOrigin,
     outputs: SampleOutputs<PipeOutput<T>>,
-    /// The key and shard of the sample. Set if the sample can still fail: in the stream stage, when its row is
-    /// written, or with its batch.
+    /// The key and shard of the sample. Set if the sample can still fail: in the stream stage, when its row
+    /// is written, or with its batch.
     location: Option<Box<SampleLocation>>,
 }
 

@@ -95,7 +95,7 @@ fn padded_and_repeated_slots_are_counted_separately() {
     assert!(ledger.to_string().starts_with("1 skipped: 1 checksum; 5 slots padded; 4 slots repeated\n"));
     let mut other = Ledger::default();
     other.pad(1);
-    assert_eq!(other.to_string(), "nothing was skipped; 1 slots padded");
+    assert_eq!(other.to_string(), "nothing was skipped; 1 slot padded");
     assert_eq!(ledger.merge(other).padded(), 6);
 }
 
