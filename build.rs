@@ -1,4 +1,5 @@
-//! Tells the crate whether it is compiled without optimisation, which no `cfg` of the compiler does.
+//! Sets the `cfg` `unoptimised` if the crate is compiled without optimisation. The compiler itself has no such
+//! `cfg`.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

@@ -83,7 +83,7 @@ impl Drop for Server {
     }
 }
 
-/// Serves the shards and prints its address.
+/// Starts a server for the shards, prints the server's address, and waits forever.
 fn serve() -> io::Result<()> {
     let mut archive = tar::Builder::new(Vec::new());
     for sample in 0..SAMPLES {

@@ -16,7 +16,8 @@ SAME = {"raw": "imagenet"}
 FIELD = {"imagenet": "jpg", "cifar": "png", "json": "json", "tokens": "npy", "raw": "jpg"}
 TOKENS = 1024
 VOCABULARY = 50_000
-# Maximum enlargement of a photograph. A larger one would have less detail, and so be faster to decode.
+# Maximum factor by which a photograph is enlarged. A photograph that is enlarged more would have less detail
+# per pixel, and would therefore be faster to decode.
 ENLARGED = 1.1
 
 

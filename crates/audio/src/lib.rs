@@ -97,7 +97,7 @@ fn checked_rate(rate: u32) -> Result<u32, AudioError> {
     if (1..=MAX_RATE).contains(&rate) { Ok(rate) } else { Err(AudioError::Rate(rate)) }
 }
 
-/// By default, the maximum number of bytes that sound takes.
+/// Default maximum size of sound in memory, in bytes.
 const DEFAULT_LIMIT: usize = 512 << 20;
 
 /// Checks that this number of frames is within the limit.

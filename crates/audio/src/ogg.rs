@@ -77,8 +77,8 @@ fn codebook_bytes(setup: &[u8]) -> Result<u64> {
         size += 24 * u64::from(entries);
         let numbers = match bits.read_bits_leq32(4)? {
             0 => continue,
-            // The decoder's formula. Otherwise this function could look for the next codebook at a bit other
-            // than the one where the decoder reads it.
+            // This must be the decoder's formula. A different result would make this function look for the
+            // next codebook at a different bit than the decoder does.
             1 => (entries as f32).powf(1.0 / dimensions as f32).floor() as u32,
             _ => entries.saturating_mul(dimensions),
         };

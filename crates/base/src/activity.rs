@@ -156,7 +156,7 @@ thread_local! {
 }
 
 fn with_mark<T>(read: impl FnOnce(&Arc<ThreadMark>) -> T) -> Option<T> {
-    // A thread that is exiting has no mark any more.
+    // `try_with` fails if the thread is exiting and its mark is already destroyed.
     MARK.try_with(|mark| read(mark.get_or_init(|| Arc::new(ThreadMark::of_current_thread())))).ok()
 }
 

@@ -251,8 +251,8 @@ pub enum ErrorKind {
     #[error("bad tar header: {0}")]
     Header(String),
     /// The file does not have the expected format, or is not compressed as its name says. No policy skips
-    /// this error, since it seldom means damage: a pattern matches an unrelated file, or the shards were
-    /// never fetched.
+    /// this error, since it seldom means damage. The usual cause is a pattern that matches an unrelated file,
+    /// or shards that were never fetched.
     #[error("this is {found}, and no {expected}{remedy}; it begins with `{beginning}`")]
     NotAnArchive {
         /// What the file seems to be, such as "a Git LFS pointer".
@@ -409,8 +409,8 @@ pub enum ErrorKind {
     TooManySkipped {
         /// The limit that was reached.
         limit: String,
-        /// Number of failures that were skipped before the last one: those in a row if `limit` is one on
-        /// failures in a row, otherwise all failures of the rank.
+        /// Number of failures that were skipped before the last one. For a limit on failures in a row: the
+        /// stream's failures since its last success. For any other limit: all failures of the rank.
         skipped: u64,
         /// The failure that was not skipped.
         #[source]

@@ -110,7 +110,7 @@ impl BufferMemory {
     }
 }
 
-/// Counts the bytes of a buffer as in use until this is dropped.
+/// Counts the bytes of a buffer as in use until this value is dropped.
 #[derive(Debug, Default)]
 struct InUse(u64);
 
@@ -151,9 +151,9 @@ impl ReadBuffer {
         ReadBuffer::new(memory)
     }
 
-    /// Makes an empty buffer with room for `bytes` bytes, or for [`size`] if that is less. If `bytes` is less
-    /// than [`size`], the capacity is exactly `bytes`, to save memory: many readers may each hold the unread
-    /// bytes of small objects, or of the ends of large objects.
+    /// Makes an empty buffer. Its capacity is the smaller of `bytes` and [`size`]. If `bytes` is smaller, the
+    /// capacity is not rounded up, to save memory: many readers may each hold the unread bytes of small
+    /// objects, or of the ends of large objects.
     pub fn with_room(bytes: u64) -> Self {
         match usize::try_from(bytes) {
             Ok(bytes) if bytes < size() => ReadBuffer::new(BufferMemory::with_room(bytes)),
@@ -161,8 +161,8 @@ impl ReadBuffer {
         }
     }
 
-    /// Makes an empty buffer with room for `bytes` bytes, even if that is more than [`size`]. The caller
-    /// joins several chunks in it.
+    /// Makes an empty buffer with room for `bytes` bytes, even if `bytes` exceeds [`size`]. The caller joins
+    /// several chunks in the buffer.
     pub fn with_capacity(bytes: usize) -> Self {
         let capacity = bytes.checked_next_power_of_two().unwrap_or(bytes);
         let idle = pool(capacity).map(|mut pool| pool.pop());
@@ -183,8 +183,8 @@ impl ReadBuffer {
         ReadBuffer::new(memory)
     }
 
-    /// Makes a buffer of `bytes` bytes with arbitrary content, or of [`size`] bytes if that is less. As for
-    /// [`with_room`](ReadBuffer::with_room), the capacity is exactly `bytes` if that is less than [`size`].
+    /// Makes a buffer with arbitrary content. Its length is the smaller of `bytes` and [`size`]. The capacity
+    /// is as for [`with_room`](ReadBuffer::with_room).
     pub fn with_length(bytes: u64) -> Self {
         match usize::try_from(bytes) {
             Ok(bytes) if bytes < size() => ReadBuffer::new(BufferMemory::zeroed(bytes)),
@@ -212,8 +212,8 @@ impl ReadBuffer {
     /// [Freezes](Self::freeze) only a range of the bytes.
     pub fn freeze_range(mut self, range: Range<usize>) -> Bytes {
         if range.len() < self.capacity() / 2 {
-            // Copies a small range. A slice would keep the whole buffer in memory, but only the length of the
-            // slice is counted for unread bytes.
+            // Copies a small range. A slice would keep the whole buffer in memory, but limits on unread bytes
+            // would count only the length of the slice.
             return Bytes::copy_from_slice(&self[range]);
         }
         if self.capacity() < MIN_COUNTED {

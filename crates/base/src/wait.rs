@@ -59,7 +59,8 @@ pub fn interrupt_process() {
 
 /// Whether the process has been interrupted. If not, a later interrupt wakes the task of `cx`.
 fn poll_process_interrupted(cx: &Context<'_>) -> bool {
-    // A thread that is exiting has lost its waker, and no longer waits.
+    // `try_with` fails if the thread is exiting and its waker is already destroyed. Such a thread no longer
+    // waits.
     let _ = PROCESS_WAKER.try_with(|waker| waker.get_or_init(new_process_waker).register(cx.waker()));
     PROCESS_INTERRUPTED.load(Ordering::Acquire)
 }
@@ -91,7 +92,8 @@ pub fn poll_interrupted(cx: &Context<'_>) -> bool {
 
 fn with_interrupt(check: impl FnOnce(&InterruptState) -> bool) -> bool {
     let checked = INTERRUPT.try_with(|current| current.get().is_some_and(|interrupt| check(&interrupt.0)));
-    // A thread that is exiting has lost its interrupt.
+    // `try_with` fails if the thread is exiting and its interrupt is already destroyed. Such a thread counts
+    // as not interrupted.
     checked.unwrap_or(false)
 }
 

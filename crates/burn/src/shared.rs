@@ -84,7 +84,7 @@ impl<O> Shared<O> {
 }
 
 impl Position {
-    /// Adds the feed's report and the skipped samples of a run that all devices have ended.
+    /// Adds the feed's report and the skipped samples of a run, after the run has ended on all devices.
     pub(crate) fn add_totals(&mut self, report: FeedReport, state: Option<&State>) {
         self.report += report;
         let ledger = state.map(State::ledger).unwrap_or_default();

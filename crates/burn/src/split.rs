@@ -23,7 +23,7 @@ struct SplitState<O> {
     /// items.
     incomplete: Option<SliceError>,
     slices: Vec<Slice>,
-    /// The started runs by number, counted from 0. A run is removed when all slices have ended it.
+    /// The started runs by number, counted from 0. A run is removed when all slices have finished reading it.
     runs: BTreeMap<u64, SharedRun<O>>,
 }
 
@@ -35,7 +35,7 @@ struct Slice {
 
 struct SharedRun<O> {
     run: Arc<Mutex<Run<O>>>,
-    /// Number of slices that have ended this run.
+    /// Number of slices that have finished reading this run.
     ended: usize,
 }
 
@@ -129,7 +129,7 @@ impl<O: Send + 'static> Split<O> {
         Ok((number, run))
     }
 
-    /// Notes that a slice has ended a run. Returns the run if all slices have ended it.
+    /// Notes that a slice has finished reading a run. Returns the run if all slices have finished reading it.
     pub(crate) fn end_run(&self, number: u64) -> Option<Arc<Mutex<Run<O>>>> {
         let mut state = self.lock();
         let slices = state.slices.len();

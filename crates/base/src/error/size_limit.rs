@@ -18,21 +18,21 @@ pub enum SizeLimit {
     DecompressedData,
     /// The decompressed data of a field.
     DecompressedField,
-    /// The memory of a JSON document that was parsed.
+    /// The memory that a parsed JSON document takes.
     ParsedJson,
     /// The header of a safetensors file.
     SafetensorsHeader,
-    /// The memory of the keys of a joined shard.
+    /// The memory that the keys of a joined shard take.
     SideKeys,
     /// The text of an index.
     Index,
-    /// The memory of an index that was parsed.
+    /// The memory that a parsed index takes.
     ParsedIndex,
     /// The part of a compact index that describes one shard.
     CompactShard,
     /// The text of a saved state.
     State,
-    /// The memory of a listing.
+    /// The memory that the objects of a listing take.
     Listing,
     /// Any other document that is read whole.
     Document,
@@ -101,7 +101,8 @@ impl SizeLimit {
         }
     }
 
-    /// Whether the data that this limits is part of a shard. If not, no policy skips the error.
+    /// Whether this limit applies to data in a shard. If a limit applies to other data, no policy skips the
+    /// error for exceeding that limit.
     pub(super) fn is_of_shard(self) -> bool {
         match self {
             SizeLimit::Sample

@@ -1,10 +1,10 @@
-//! The encodings in which foreign text may repeat a secret that was sent with a request.
+//! The encodings in which text from outside the crate may repeat a secret that was sent with a request.
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
 /// All characters except those that RFC 3986 calls unreserved.
 const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
-/// The characters that encoders of paths escape: `/`, `:` and `@` stay as they are.
+/// The characters that encoders of paths escape: all reserved characters except `/`, `:` and `@`.
 const OF_PATH: &AsciiSet = &RESERVED.remove(b'/').remove(b':').remove(b'@');
 
 /// All texts that may repeat a sent value: the value itself, its percent-decoded text, and the encodings of

@@ -11,8 +11,8 @@ pub(super) fn scheme_start(text: &str, colon: usize) -> usize {
     text[..colon].trim_end_matches(is_scheme_char).len()
 }
 
-/// The scheme of a URL in lower case, and the position after the slashes that follow it. A known scheme may
-/// lack slashes: the secrets of a misspelt URL are hidden too.
+/// The scheme of a URL in lower case, and the position after the slashes that follow the scheme. A known scheme
+/// is recognised even without slashes, so that the secrets of a misspelt URL are hidden too.
 fn scheme(url: &str) -> Option<(String, usize)> {
     let colon = url.find(':').filter(|colon| *colon > 1 && scheme_start(url, *colon) == 0)?;
     let scheme = url[..colon].to_ascii_lowercase();
@@ -85,7 +85,7 @@ fn secrets_after(url: &str, scheme: &str, start: usize) -> [Option<Range<usize>>
     // In these schemes, the user information is the name of a container, which is not secret.
     let container = matches!(scheme, "az" | "azure" | "adl" | "abfs" | "abfss");
     let user = user.filter(|user| !container || user.contains(':')).map(|user| start..start + user.len());
-    // If the port is invalid, the host is missing, and the text is `user:password`.
+    // An invalid port may be a password: then the authority has no host, and is `user:password`.
     let host_at = start + authority.len() - host.len();
     let port = port.map(|at| host_at + at..start + authority.len());
     let query = path.find(['?', '#']).filter(|_| !names);

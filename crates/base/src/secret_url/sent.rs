@@ -84,8 +84,8 @@ impl SentSecrets {
         }
     }
 
-    /// Replaces the secrets in a foreign text: first the values that were sent, in any of the usual
-    /// encodings, then what looks like a secret ([`redact_text`]).
+    /// Replaces the secrets in a text from outside the crate: first the values that were sent, in any of the
+    /// usual encodings, then whatever looks like a secret ([`redact_text`]).
     pub fn redact(&self, text: &str) -> String {
         redact_text(&self.redact_values(text))
     }
@@ -208,7 +208,7 @@ fn add_header(header: &str, all: &mut Vec<String>) {
             None if scheme.starts_with("AWS4") || scheme.starts_with("GOOG4") => {}
             None => {
                 all.push(word.to_owned());
-                // The parts of a JSON Web Token, and of base64.
+                // Dots separate the parts of a JSON Web Token. Base64 is split at `/`, `+` and `=`.
                 let parts = word.split(['.', '/', '+', '=']);
                 // Azure's signature follows the name of the account and a `:`.
                 all.extend(word.split_once(':').map(|(_, signature)| signature.to_owned()));

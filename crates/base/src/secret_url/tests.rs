@@ -121,7 +121,7 @@ fn secrets_in_texts_are_redacted() {
     assert_eq!(redact("token c2VjcmV0cGFzcw== is not valid", &[url]), "token [redacted] is not valid");
 }
 
-/// A value that was sent is found in foreign text in each encoding, however short the value is.
+/// A text from outside the crate may repeat a sent value in any encoding. Even a short value is hidden.
 #[test]
 fn sent_secrets_are_hidden_in_foreign_text() {
     let hidden = |sent: &SentSecrets, text: &str, secrets: &[&str]| {
