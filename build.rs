@@ -1,5 +1,5 @@
-//! Sets the `cfg` `unoptimised` if the crate is compiled without optimisation. The compiler itself has no such
-//! `cfg`.
+//! Sets the `cfg` `unoptimised` if the crate is compiled without optimisation. The compiler itself has no
+//! such `cfg`.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

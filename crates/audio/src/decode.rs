@@ -26,9 +26,9 @@ impl Audio {
     /// Samples that an MP3 encoder added at the beginning and the end are removed, if the file says how many
     /// there are.
     ///
-    /// Decoding sound of several channels takes twice the memory of its samples. If the file does not give the
-    /// number of its frames, decoding takes up to four times the memory of the samples. The codebooks of Vorbis
-    /// take at most 16 MiB.
+    /// Decoding sound of several channels takes twice the memory of its samples. If the file does not give
+    /// the number of its frames, decoding takes up to four times the memory of the samples. The codebooks of
+    /// Vorbis take at most 16 MiB.
     ///
     /// # Errors
     /// See [`AudioError`]. A truncated file is an error: WAV and FLAC must have the number of frames that

@@ -183,8 +183,8 @@ impl ReadBuffer {
         ReadBuffer::new(memory)
     }
 
-    /// Makes a buffer with arbitrary content. Its length is the smaller of `bytes` and [`size`]. The capacity
-    /// is as for [`with_room`](ReadBuffer::with_room).
+    /// Makes a buffer with arbitrary content. Its length is the smaller of `bytes` and [`size`]. As in
+    /// [`with_room`](ReadBuffer::with_room), the capacity is not rounded up if `bytes` is smaller.
     pub fn with_length(bytes: u64) -> Self {
         match usize::try_from(bytes) {
             Ok(bytes) if bytes < size() => ReadBuffer::new(BufferMemory::zeroed(bytes)),

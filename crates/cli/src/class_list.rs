@@ -93,9 +93,9 @@ pub(crate) fn check_neighbours(
         let other_classes = match load_classes(&place, context) {
             Ok(Some(classes)) => classes,
             Err(Failure::Crate(error)) => return Err(error.into()),
-            // `Err`: the document has the name of a list, but is of another kind. `None`: the name is of an
-            // object in a deeper directory, which a listing of a bucket includes. This directory has no
-            // object of that name.
+            // `Err`: the document is named like a list of classes, but is of another kind. `None`: a bucket's
+            // listing includes subdirectories. `name` comes from a subdirectory, and `directory` itself has
+            // no object of this name.
             Ok(None) | Err(_) => continue,
         };
         for (other_number, class) in other_classes.iter().enumerate() {

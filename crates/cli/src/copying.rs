@@ -49,7 +49,8 @@ impl CopyOptions {
     }
 }
 
-/// Copies the objects of `places` and `documents` to the last of `places`. Returns the copies in order.
+/// The last of `places` is the target. Copies the objects of the other places, and then `documents`, to the
+/// target. Returns the copies in this order.
 fn copy_all(
     places: Vec<String>,
     documents: Vec<SecretUrl>,

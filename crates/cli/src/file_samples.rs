@@ -16,15 +16,14 @@ use std::sync::Arc;
 pub(crate) struct PlannedSample {
     /// If `None`, the sample's number becomes the key.
     pub(crate) key: Option<Box<str>>,
-    /// The number, from 1, of the line of a list that describes the sample.
+    /// If a line of a list describes the sample: the number of that line, counted from 1.
     line: Option<u32>,
     /// Fields with different names.
     fields: Vec<(Arc<str>, FieldSource)>,
 }
 
 impl PlannedSample {
-    /// A sample without fields. `line` is the line of the list that describes the sample, if it is from a
-    /// list.
+    /// A sample without fields. If a line of a list describes the sample, `line` is the number of that line.
     pub(crate) fn new(key: Option<Box<str>>, line: Option<u32>) -> Self {
         PlannedSample { key, line, fields: Vec::new() }
     }
@@ -167,7 +166,8 @@ impl FileSamples {
         self.samples[number].fields().map(|(field, content)| (field, content.size()))
     }
 
-    /// A hash of the keys, of the names, sizes and paths of the fields, and of the values from a list.
+    /// A hash of each sample's key, and of each field's name, size and content. For a field whose content is
+    /// a file, the path of the file is hashed in place of the content.
     pub(crate) fn hash(&self) -> InputHash {
         let mut hash = InputHash::default();
         for (number, sample) in self.samples.iter().enumerate() {

@@ -16,8 +16,8 @@ const FILE_COLUMNS: [&str; 5] = ["file", "file_name", "filename", "path", "image
 #[derive(Debug, Clone, Default, clap::Args)]
 pub(crate) struct ListColumns {
     /// A column with paths of files. The content of each file becomes a field. The name of the field is
-    /// FIELD, or the extension of the file. May be given several times. [default: the columns file,
-    /// file_name, filename, path and image]
+    /// FIELD, or the extension of the file. May be given several times. [default: the columns named file,
+    /// file_name, filename, path or image]
     #[arg(long = "file", value_name = "COLUMN[=FIELD]")]
     files: Vec<String>,
     /// No column has paths of files: every column becomes a field, whose content is the value in the list.

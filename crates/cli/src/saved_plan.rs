@@ -1,5 +1,5 @@
-//! The plan of a series of shards, saved beside the shards. `--resume` keeps only shards that a run with an
-//! equal plan has written.
+//! The plan of a series of shards, saved beside the shards. `--resume` keeps existing shards only if their
+//! saved plan equals the plan of this run.
 
 use crate::failure::Failure;
 use crate::files::{MAX_DOCUMENT, exists, is_overtaken};
@@ -17,7 +17,7 @@ use std::time::Duration;
 /// make different shards.
 const VERSION: u32 = 3;
 
-/// How messages name the hash of the input. The hash covers everything in this list.
+/// The name of the input's hash in messages: a list of everything that the hash covers.
 const INPUT: &str = "keys, names, sizes or versions of the input, or the cuts,";
 
 /// The option with the pattern of the shards' names.
@@ -139,7 +139,7 @@ impl SavedPlan {
 pub(crate) enum ExistingShards {
     /// Fail if shards of the series exist.
     Refuse,
-    /// Keep shards of an equal plan.
+    /// Keep the existing shards if their saved plan equals the plan of this run. Otherwise fail.
     Resume,
     /// Remove the existing shards.
     Remove,
@@ -197,9 +197,9 @@ pub(crate) fn check(
             )));
         }
         (ExistingShards::Refuse, None) => {
-            // The listing has no shards, so an earlier plan of the same series may be replaced. An equal plan
-            // is kept with its checksums, because the listing may be outdated: the shards of that plan may
-            // exist.
+            // The listing has no shards, so an earlier plan of the same series may be replaced. If the
+            // earlier plan equals the plan of this run, the earlier plan and its checksums are kept: its
+            // shards may exist, because the listing may be outdated.
             let saved = read(&place, store)?;
             let has_other_names =
                 |(then, _): &&(SavedPlan, _)| then.options.get(NAMES) != plan.options.get(NAMES);

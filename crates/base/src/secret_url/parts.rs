@@ -11,8 +11,8 @@ pub(super) fn scheme_start(text: &str, colon: usize) -> usize {
     text[..colon].trim_end_matches(is_scheme_char).len()
 }
 
-/// The scheme of a URL in lower case, and the position after the slashes that follow the scheme. A known scheme
-/// is recognised even without slashes, so that the secrets of a misspelt URL are hidden too.
+/// The scheme of a URL in lower case, and the position after the slashes that follow the scheme. A known
+/// scheme is recognised even without slashes, so that the secrets of a misspelt URL are hidden too.
 fn scheme(url: &str) -> Option<(String, usize)> {
     let colon = url.find(':').filter(|colon| *colon > 1 && scheme_start(url, *colon) == 0)?;
     let scheme = url[..colon].to_ascii_lowercase();

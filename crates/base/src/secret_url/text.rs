@@ -4,8 +4,9 @@ use super::parts::scheme_start;
 use super::{HIDDEN, shown};
 use std::borrow::Cow;
 
-/// Hides whatever looks like a secret in a text from outside the crate: the secrets of URLs, queries of paths,
-/// values of parameters whose names say that the values are secret, and the word after `Basic` or `Bearer`.
+/// Hides whatever looks like a secret in a text from outside the crate: the secrets of URLs, queries of
+/// paths, values of parameters whose names say that the values are secret, and the word after `Basic` or
+/// `Bearer`.
 pub fn redact_text(text: &str) -> String {
     each_word(text, |before, word| match hidden_in_word(before, word) {
         Some(at) => format!("{}{HIDDEN}", &word[..at]).into(),

@@ -70,9 +70,9 @@ pub(crate) struct Options {
     /// this option.
     #[arg(long)]
     verify: bool,
-    /// Leave out samples with bad files, and list them: files that are missing or empty, that have the
-    /// extension of an image but are no image, or that --verify finds damaged. COUNT is the maximum number of
-    /// samples that are left out. [default: a thousandth of the samples, but at least 10]
+    /// Leave out samples with bad files, and list the bad files. A file is bad if it is missing or empty, if
+    /// it has the extension of an image but is no image, or if --verify finds it damaged. COUNT is the
+    /// maximum number of samples that are left out. [default: a thousandth of the samples, but at least 10]
     #[arg(long, value_name = "COUNT", num_args = 0..=1, require_equals = true)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..))]
     skip_bad: Option<Option<u64>>,
@@ -87,8 +87,8 @@ pub(crate) struct Options {
     /// class, and a shuffle buffer mixes only nearby samples.
     #[arg(long, value_name = "SEED")]
     shuffle: Option<u64>,
-    /// Write the index of the shards, so that a training need not scan them: to INDEX, or beside the shards
-    /// (train.index.json for train-%06d.tar).
+    /// Write the index of the shards to INDEX; without INDEX, beside the shards (train.index.json for
+    /// train-%06d.tar). A training that has the index need not scan the shards.
     #[arg(long, value_name = "INDEX", num_args = 0..=1)]
     index: Option<Option<String>>,
     #[command(flatten)]

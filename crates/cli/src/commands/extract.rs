@@ -114,7 +114,7 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
             extract_all(extraction, WholeShards { shards, reader }, threads, context)
         }
     };
-    // The files are synced after a failure too, because a later run with --existing skip keeps them.
+    // The files are synced after a failure too, because a later run with `--existing skip` keeps these files.
     let synced = files::sync_file_system(&options.to);
     let total = total?;
     synced?;

@@ -19,7 +19,7 @@ use std::ops::ControlFlow;
 
 /// Show what shards contain: samples, bytes, fields with their types and sizes.
 ///
-/// If the pattern is `-`, an uncompressed archive is read from stdin; --fast cannot read one.
+/// If the pattern is `-`, an uncompressed archive is read from stdin. --fast cannot read from stdin.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     #[command(flatten)]

@@ -25,9 +25,9 @@ const STREAMS_PER_RANK: [usize; 4] = [1, 2, 4, 8];
 
 /// Show what a training will read, before it runs: ranks, balance, steps, memory, bandwidth, requests, cost.
 ///
-/// The plan is the one of a `Dataset` and a `Loader` with these options. With --index, the dataset has this
-/// index. Without --index, the dataset has none, and this command reads the headers of all shards to count
-/// their samples. Shards that have changed since the index was built are an error.
+/// The plan shows what a `Dataset` and a `Loader` with these options read. With --index, the dataset has this
+/// index. Without --index, the dataset has no index, and this command reads the headers of all shards to
+/// count their samples. Shards that have changed since the index was built are an error.
 ///
 /// The last table compares two orders of the shards: either the shards are dealt to the streams anew in each
 /// epoch, or each stream keeps its shards. For each order, the table shows which share of the bytes is read

@@ -1,5 +1,5 @@
-//! A sample that exceeds a limit is an error of that sample only, options raise the limits, and `verify`
-//! reports what it could not verify.
+//! Samples and shards that exceed a limit, the options that raise the limits, and the samples that `verify`
+//! reports as not verified.
 
 use crate::program::{Ran, failure, output, run};
 use crate::support::{archive, files, member};

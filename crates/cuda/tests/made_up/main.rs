@@ -241,7 +241,7 @@ fn a_missing_driver_or_device_is_a_typed_error() {
     assert_eq!(driver.report().contexts, 0);
 }
 
-/// Adds 1 to the number when it is dropped.
+/// Adds 1 to the number when this value is dropped.
 struct Counted(Arc<AtomicUsize>);
 
 impl Drop for Counted {

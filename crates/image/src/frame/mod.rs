@@ -154,8 +154,8 @@ impl<'a> Frame<'a> {
         if filter == Filter::Nearest
             && (self.plan.flip_x || self.plan.flip_y || !self.orientation.is_identity())
         {
-            // The plan would resize before it flips. If a centre is equally near to two pixels, such a resize
-            // chooses another pixel than a resize after the flip.
+            // The plan would resize before it flips. If the centre of a new pixel is exactly between two old
+            // pixels, a resize before the flip and a resize after the flip choose different old pixels.
             self.draw()?;
         }
         let resize = PlannedResize { width, height, filter };
@@ -163,7 +163,7 @@ impl<'a> Frame<'a> {
             Some(plan) => plan,
             None => {
                 self.draw()?;
-                // The plan of a picture that has just been drawn has no resize.
+                // After `draw`, the plan has no resize, so `FramePlan::resize` returns `Some`.
                 self.plan.resize(resize).unwrap_or(self.plan)
             }
         };

@@ -27,8 +27,8 @@ impl Resampler {
         }
     }
 
-    /// Draws the part of a picture that `plan` keeps into `to`, which has exactly the size of that part.
-    /// `from` has the pixels of `raster`, and is not changed.
+    /// Draws a part of a picture into `to`: the part that `plan` keeps. `to` has exactly the size of that
+    /// part. `from` has the pixels of `raster`, and is not changed.
     pub(super) fn draw(
         &mut self,
         from: &mut [u8],
@@ -128,8 +128,8 @@ fn kernel(filter: Filter) -> Option<Kernel> {
     }
 }
 
-/// For each kept pixel of a resized axis, the number of the nearest pixel in memory. The window begins at
-/// pixel `start`, and its `length` pixels are resized to `resized` pixels.
+/// On one axis, `length` old pixels, from pixel `start` on, are resized to `resized` new pixels. Returns the
+/// number of the nearest old pixel for each new pixel in the range `kept`.
 fn nearest(start: u32, length: u32, resized: u32, kept: Range<u32>) -> Vec<usize> {
     let all = nearest_pixels(length as usize, resized).map(|at| start as usize + at);
     all.skip(kept.start as usize).take(kept.len()).collect()

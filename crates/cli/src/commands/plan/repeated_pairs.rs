@@ -1,10 +1,11 @@
-//! Estimates how well an order mixes samples: how often two samples of one batch share a batch again.
+//! Estimates how well an order mixes samples: how often two samples of one batch also share a batch in the
+//! next epoch.
 //!
 //! Let a global batch have `b` of the dataset's `n` samples. After a uniform shuffle, two samples of one
 //! global batch share a global batch of the next epoch with the probability `(b - 1) / (n - 1)`. The figure
 //! `repeated pairs` is the probability under the given order, divided by the probability after a uniform
-//! shuffle. 1 is as good as a uniform shuffle; 100 means that samples of one batch are a hundred times as
-//! likely to share a batch again.
+//! shuffle. 1 is as good as a uniform shuffle. 100 means that samples of one batch share a batch in the next
+//! epoch a hundred times as often as after a uniform shuffle.
 //!
 //! The figure is estimated from random samples. The position at which a sample is read follows from the plan.
 //! The step at which it leaves its shuffle buffer is drawn at random, with the distribution of a real shuffle
@@ -23,7 +24,8 @@ const SAMPLES: u64 = 25_000;
 /// Maximum number of samples of a batch that are looked up.
 const MAX_MEMBERS: u64 = 4096;
 /// A simulated batch has at least `sqrt(n / SCARCITY)` samples, where `n` is the number of all samples. With
-/// smaller batches, too few pairs of samples would be in one batch again in the next epoch.
+/// smaller batches, too few of the pairs that share a batch in one epoch would share a batch in the next
+/// epoch.
 const SCARCITY: f64 = 500.0;
 
 /// The samples of a training, and how they are shuffled and batched.

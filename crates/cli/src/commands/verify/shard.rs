@@ -331,9 +331,9 @@ impl ShardReport {
         }
     }
 
-    /// If there are findings, and the shard has another version than the index, inserts a finding about the
-    /// version before them. If there are no findings, all checksums match the index: the content is
-    /// unchanged, and a new version is no finding.
+    /// If there are findings, and the shard's version differs from the version in the index, inserts a
+    /// finding about the version before all other findings. If there are no findings, all checksums match the
+    /// index: the content is unchanged, and a new version is no finding.
     fn add_other_version(&mut self, shard: Option<&ShardIndex>, url: &SecretUrl, object: &ObjectVersion) {
         let Some(shard) = shard.filter(|_| !self.findings.is_empty()) else { return };
         let indexed = shard.object_at(url.expose_secret());

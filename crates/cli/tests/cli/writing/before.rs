@@ -265,9 +265,9 @@ fn long_names_are_counted_in_the_planned_sizes() {
         assert!(sizes.iter().every(|size| *size <= limit), "{more:?}: {sizes:?}");
         counts.push(sizes.len());
     }
-    // With an index, there are as many shards as without an index, unless `--rename` makes names of fields
-    // longer. With an index, the planned sizes then assume that each of these fields needs the headers of a
-    // long name. So there may be more shards than without an index.
+    // Without `--rename`, a run with an index writes as many shards as a run without an index. If `--rename`
+    // lengthens a field's name, the sizes planned from an index assume that the field needs the headers of a
+    // long name. Therefore, the run with an index may write more shards than the run without an index.
     assert!(counts[0] == counts[1] && counts[2] <= counts[3], "{counts:?}");
 }
 

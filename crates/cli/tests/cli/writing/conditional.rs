@@ -119,13 +119,13 @@ fn decoded(request: &Request) -> String {
     percent_encoding::percent_decode_str(request.path()).decode_utf8().unwrap().into_owned()
 }
 
-/// Another run writes a shard after this run has checked that it does not exist.
+/// Another run writes a shard after this run has checked that the shard does not exist.
 #[test]
 fn an_object_that_another_run_writes_meanwhile_is_not_replaced() {
     let dir = demo();
     let is_look = |method: &str, path: &str| method == "GET" && path.ends_with("tar");
-    // Checks whether a shard exists get the response 404, also if it exists. Only the condition of a write
-    // fails.
+    // A request that checks whether a shard exists gets the response 404, even if the shard exists.
+    // Therefore, the run finds the existing shard only when the condition of its write fails.
     let server = bucket::start_with(move |request| {
         let is_hidden = is_look(&request.method, request.path()) && request.range().is_some();
         is_hidden.then(|| Reply::new(404, "<Error><Code>NoSuchKey</Code></Error>"))

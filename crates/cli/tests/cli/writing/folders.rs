@@ -1,5 +1,5 @@
-//! `shardstream create --from-dir` with images of several formats, damaged images and shards, and several
-//! machines.
+//! `shardstream create --from-dir`: images of several formats, damaged images, damaged shards, and runs on
+//! several machines.
 
 use super::{files, photos, picture, samples};
 use crate::program::{Ran, failure, output, program, run};

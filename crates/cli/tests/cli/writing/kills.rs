@@ -16,7 +16,9 @@ use std::time::{Duration, Instant, SystemTime};
 /// Number of shards that each run writes.
 const SHARDS: usize = 48;
 
-/// Runs a command without interruptions into `alone`, and with several kills and signals into `out`.
+/// Runs the command that writes to `alone`, without interrupting it. Runs the command that writes to `out`,
+/// and interrupts and resumes it several times. The files that `compared` selects must then be equal in both
+/// directories.
 fn check_interrupted(directory: &Path, command: impl Fn(&str) -> Vec<String>, compared: fn(&str) -> bool) {
     let whole = |name: &str| -> BTreeMap<String, Vec<u8>> {
         files(&directory.join(name)).into_iter().filter(|(name, _)| compared(name)).collect()

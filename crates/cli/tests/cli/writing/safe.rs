@@ -64,8 +64,8 @@ fn the_input_is_not_written_over() {
     assert!(files(&dir.path().join("data")) == before);
 }
 
-/// The input is a signed `http` URL of an object. The output is a `gs` URL of the same object, because an
-/// environment variable names the same server for buckets.
+/// The input is a signed `http` URL of an object. The output is a `gs` URL of the same object:
+/// `STORAGE_EMULATOR_HOST` sends requests for `gs` URLs to the server of the signed URL.
 #[test]
 fn the_input_is_not_written_over_under_its_signed_url() {
     let dir = demo();
