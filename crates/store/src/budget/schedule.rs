@@ -10,8 +10,8 @@
 //! Ranges that no reader waits for are granted fairly:
 //! - The next range is for the queue with the fewest bytes in use, and for the object of that queue that will
 //!   be read first.
-//! - An eighth of the memory is reserved for queues that are added later. A range may use this reserve only if
-//!   two conditions hold. First, the range is of its queue's first object: the later objects wait for that
+//! - An eighth of the memory is reserved for queues that are added later. A range may use this reserve only
+//!   if two conditions hold. First, the range is of its queue's first object: the later objects wait for that
 //!   object. Second, with this range, the queue uses at most the other seven eighths divided by the number of
 //!   queues, or at most one range if that is more.
 //! - A queue that has bytes and reads none of them, while the other queues read four ranges each on average,
