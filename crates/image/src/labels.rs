@@ -28,7 +28,8 @@ impl LabelImage {
     /// values of fewer than 8 bits are not scaled.
     ///
     /// # Errors
-    /// [`ImageError::TooLarge`], and [`ImageError::Decode`] for a damaged file, colours or transparency.
+    /// [`ImageError::TooLarge`] if the labels have more than `limit` bytes. [`ImageError::Decode`] if the
+    /// file is damaged, is an RGB picture, or has an alpha channel.
     pub fn read(file: &[u8], limit: usize) -> Result<Self, ImageError> {
         catch_panic(|| {
             let mut decoder = png_decoder(file, Transformations::IDENTITY);

@@ -10,7 +10,8 @@ use super::{ImageError, Size};
 use crate::convert::to_8_bits;
 use std::sync::OnceLock;
 
-/// Number of rows that are converted to 16 bits at a time. This bounds the memory for rows of the old width.
+/// Number of rows that are converted to 16 bits at a time. These rows are reduced to the new width before the
+/// next rows are converted. This bounds the memory for 16-bit rows of the old width.
 const STRIP: usize = 64;
 
 /// The curve of sRGB and its inverse.

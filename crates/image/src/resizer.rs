@@ -21,7 +21,8 @@ pub(crate) enum Kernel {
 }
 
 impl Kernel {
-    /// How far the filter reaches, in pixels of the larger of the two images.
+    /// The radius of the filter: in pixels of the result if the picture is reduced, in pixels of the source
+    /// otherwise.
     #[must_use]
     pub(crate) fn support(self) -> f64 {
         match self {
@@ -47,8 +48,9 @@ pub(crate) struct PixelMemory<'a> {
     pub(crate) width: u32,
     /// Number of rows.
     pub(crate) height: u32,
-    /// At least as many bytes as the pixels have, aligned for their values. The source is only read; it is
-    /// borrowed mutably so that source and result have the same type, and the resizer is compiled once.
+    /// The memory of the pixels, aligned for the type of the channel values. It may be larger than the image.
+    /// The resizer only reads the source image, but borrows it mutably: source and result then have the same
+    /// type, so the resizer is compiled only once.
     pub(crate) bytes: &'a mut [u8],
 }
 

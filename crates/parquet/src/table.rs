@@ -53,8 +53,8 @@ pub(crate) struct GroupPlace {
     pub(crate) number: usize,
     /// The numbers of the row group's rows in the file.
     pub(crate) rows: Range<u64>,
-    /// Number of rows in a batch, the rows that are decoded together. The first batch begins at the group's
-    /// first row.
+    /// Number of rows in a batch. The rows of a batch are decoded together. The first batch begins at the
+    /// group's first row.
     pub(crate) batch: u64,
     /// The column chunks that are read, in the order of [`Table::columns`].
     pub(crate) chunks: Vec<ChunkPlace>,

@@ -46,7 +46,7 @@ type RowValues = Result<Vec<RowValue>, ValuesError>;
 pub(crate) enum ValuesError {
     /// The rows are damaged.
     Damaged(String),
-    /// The rows may be valid, but they are not supported or larger than a limit.
+    /// The rows may be valid, but they use an unsupported feature or exceed a limit.
     Refused(String),
 }
 

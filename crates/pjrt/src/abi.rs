@@ -30,7 +30,8 @@ pub(super) struct Padded<T> {
 impl<T: CStruct> Padded<T> {
     /// A struct of zeros with its size set.
     pub(super) fn new() -> Self {
-        // SAFETY: all bytes zero is a valid `T`, as `CStruct` promises, and valid padding.
+        // SAFETY: `inner` may be all zeros, as `CStruct` promises. `later_fields` consists of integers, so it
+        // may be all zeros too.
         let mut zero: Self = unsafe { std::mem::zeroed() };
         zero.inner.set_size(size_of::<Self>());
         zero
@@ -173,7 +174,7 @@ impl ProgramCode {
 ///
 /// `start` is null or points to `len` readable bytes.
 pub(super) unsafe fn text(start: *const c_char, len: usize) -> String {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises what `slice` requires.
     String::from_utf8_lossy(unsafe { slice(start.cast(), len) }).into_owned()
 }
 
@@ -186,7 +187,8 @@ pub(super) unsafe fn slice<'a, T>(start: *const T, len: usize) -> &'a [T] {
     if start.is_null() || len == 0 {
         return &[];
     }
-    // SAFETY: `start` is not null; the rest is the caller's promise.
+    // SAFETY: `start` is not null. The caller promises that it points to `len` valid values, which live and
+    // do not change for `'a`.
     unsafe { std::slice::from_raw_parts(start, len) }
 }
 

@@ -9,8 +9,8 @@ use super::executable::{Executable, Signature};
 impl Client {
     /// Compiles StableHLO (text, bytecode or portable artifact) for the first
     /// [`devices()`](CompileOptions::devices) devices of the job. All processes of the job must compile the
-    /// program, and must run it at the same time. This process runs the program only on its own devices. Its
-    /// executable numbers these devices as the client numbers its local devices.
+    /// program, and must run it at the same time. This process runs the program only on its own devices.
+    /// Device `i` of the returned executable is local device `i` of this client.
     ///
     /// `signature` lists the program's parameters, since the C API does not report them.
     pub fn compile(

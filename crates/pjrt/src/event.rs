@@ -65,7 +65,7 @@ thread_local! {
     static IN_CALLBACK: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether the current thread, a thread of the plugin, is dropping a [kept](Event::keep) value.
+/// Whether the current thread is in the callback that drops a [kept](Event::keep) value.
 pub(super) fn in_callback() -> bool {
     IN_CALLBACK.get()
 }

@@ -80,7 +80,8 @@ impl CallbackStore {
         may_fail: bool,
         callback: impl FnOnce(&dyn KeyValues) -> Result<(), KeyValueError>,
     ) -> *mut sys::PJRT_Error {
-        // SAFETY: the caller's promise; the store is alive as long as the client is.
+        // SAFETY: `user_arg` points to a `CallbackStore`, as the caller promises. The store is alive as long
+        // as the client is.
         let store = unsafe { &*user_arg.cast::<Self>() };
         // A panic must not unwind into the caller, which is C++.
         let error = match catch_unwind(AssertUnwindSafe(|| callback(&*store.values))) {
@@ -155,7 +156,7 @@ unsafe extern "C" fn delete(value: *mut c_char) {
 ///
 /// `start` is null or points to `length` bytes that live during the call.
 unsafe fn bytes<'a>(start: *const c_char, length: usize) -> &'a [u8] {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises what `slice` requires.
     unsafe { super::abi::slice(start.cast(), length) }
 }
 

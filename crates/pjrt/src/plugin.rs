@@ -78,7 +78,7 @@ impl Plugin {
         &self,
         wanted: sys::PJRT_Extension_Type,
     ) -> Option<NonNull<sys::PJRT_Extension_Base>> {
-        // SAFETY: all tables have this field, since it is before the version.
+        // SAFETY: `extension_start` is the second field of the table in all versions.
         let mut next = unsafe { (*self.api.as_ptr()).extension_start };
         loop {
             let extension = NonNull::new(next)?;
@@ -119,10 +119,11 @@ impl Plugin {
         offset: usize,
         args: &mut Padded<T>,
     ) -> Result<(), PjrtError> {
-        // SAFETY: the caller's promise.
+        // SAFETY: `offset` belongs to a function that takes a `T`, as the caller promises.
         let function =
             unsafe { self.function::<ApiFunction<T>>(offset) }.ok_or(PjrtError::Missing { call })?;
-        // SAFETY: the caller's promise; the pointer is valid for `struct_size` bytes.
+        // SAFETY: the fields of `args` meet the function's contract, as the caller promises. The pointer is
+        // valid for `struct_size` bytes.
         let error = unsafe { function(args.as_mut_ptr()) };
         match NonNull::new(error) {
             None => Ok(()),
@@ -141,8 +142,8 @@ impl Plugin {
         let mut code = args!(PJRT_Error_GetCode_Args { error: error.as_ptr() });
         let mut message = args!(PJRT_Error_Message_Args { error: error.as_ptr() });
         let mut destroy = args!(PJRT_Error_Destroy_Args { error: error.as_ptr() });
-        // SAFETY: every table that has one of these functions has it with this type. The message is copied
-        // before the error is destroyed.
+        // SAFETY: each of these functions has the same signature in all versions of the API. The caller
+        // passes a live error. The message is copied before the error is destroyed.
         unsafe {
             let offset = offset_of!(sys::PJRT_Api, PJRT_Error_GetCode);
             if let Some(get_code) = self.function::<ApiFunction<_>>(offset) {
@@ -200,13 +201,13 @@ pub(super) mod tests {
         assert_returned_nothing(plugin.client(&[]), "PJRT_Client_Create");
 
         unsafe extern "C" fn some_client(args: *mut sys::PJRT_Client_Create_Args) -> ErrorPtr {
-            // SAFETY: the caller's arguments. The client is never read.
+            // SAFETY: the caller passes a valid pointer. The fake functions never dereference the client.
             unsafe { (*args).client = NonNull::dangling().as_ptr() };
             std::ptr::null_mut()
         }
         unsafe extern "C" fn null_device(args: *mut sys::PJRT_Client_AddressableDevices_Args) -> ErrorPtr {
             let devices: &[*mut sys::PJRT_Device] = Box::leak(Box::new([std::ptr::null_mut()]));
-            // SAFETY: the caller's arguments.
+            // SAFETY: the caller passes a valid pointer.
             unsafe {
                 (*args).addressable_devices = devices.as_ptr();
                 (*args).num_addressable_devices = devices.len();
@@ -247,7 +248,7 @@ pub(super) mod tests {
         }
         unsafe extern "C" fn message(args: *mut sys::PJRT_Error_Message_Args) {
             const TEXT: &str = "no such device";
-            // SAFETY: the caller's arguments.
+            // SAFETY: the caller passes a valid pointer.
             unsafe {
                 (*args).message = TEXT.as_ptr().cast();
                 (*args).message_size = TEXT.len();

@@ -28,11 +28,12 @@ unsafe extern "C" fn succeed<T>(_: *mut T) -> ErrorPtr {
     null_mut()
 }
 
-/// `function!(Struct, |args| { ... })`: a function of the table that succeeds.
+/// `function!(Struct, |args| { ... })` makes a function for the plugin's table. The function runs the block,
+/// and reports success.
 macro_rules! function {
     ($name:ident, |$args:ident| $body:block) => {{
         unsafe extern "C" fn function(arguments: *mut sys::$name) -> ErrorPtr {
-            // SAFETY: the caller's arguments.
+            // SAFETY: the caller passes a valid pointer to a struct that nobody else uses during the call.
             let $args = unsafe { &mut *arguments };
             $body
             null_mut()
@@ -70,7 +71,8 @@ pub(super) fn second_process(api: &mut sys::PJRT_Api) {
         args.process_index = unsafe { (*args.device_description.cast::<(i32, i32)>()).1 };
     });
     api.PJRT_Client_Compile = function!(PJRT_Client_Compile_Args, |args| {
-        // SAFETY: the caller's arguments.
+        // SAFETY: the caller passes valid pointers to the program, its code and the options, with the right
+        // lengths.
         let (code, options) = unsafe {
             let program = &*args.program;
             let code = std::slice::from_raw_parts(program.code.cast::<u8>(), program.code_size);
@@ -95,7 +97,8 @@ pub(super) fn second_process(api: &mut sys::PJRT_Api) {
     api.PJRT_Executable_Destroy = Some(succeed);
     api.PJRT_LoadedExecutable_Execute = function!(PJRT_LoadedExecutable_Execute_Args, |args| {
         for device in 0..args.num_devices {
-            // SAFETY: the caller's arguments. The argument is returned as the result.
+            // SAFETY: the caller passes, for each device, a list of arguments and a list for the results.
+            // Each list has at least one element. The first argument is returned as the result.
             unsafe { **args.output_lists.add(device) = **args.argument_lists.add(device) };
         }
     });

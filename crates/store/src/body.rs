@@ -229,7 +229,8 @@ impl Body {
         self.start(ReadOn::OwnThread)
     }
 
-    /// Reads the rest of the body into one buffer. For small objects: read shards chunk by chunk.
+    /// Reads the rest of the body into one buffer. Use this only for small objects. Read a shard chunk by
+    /// chunk instead.
     ///
     /// # Errors
     ///
@@ -242,7 +243,8 @@ impl Body {
         }
     }
 
-    /// Reads the rest of the body, at most `limit` bytes, into one buffer. For documents of unknown size.
+    /// Reads the rest of the body, at most `limit` bytes, into one buffer. Use this for documents of unknown
+    /// size.
     ///
     /// # Errors
     ///

@@ -42,7 +42,7 @@ use super::geometry::GeometryStep;
 use super::rectangle::Rect;
 use super::{Frame, ImageError, PaddingMode, Size};
 
-/// Multiplies all values by `factor`: 0 gives black, 1 the same picture. As torchvision's
+/// Multiplies all values by `factor`: 0 gives black, 1 the same picture. Works like torchvision's
 /// `adjust_brightness`.
 ///
 /// # Errors
@@ -53,7 +53,7 @@ pub fn adjust_brightness(frame: &mut Frame<'_>, factor: f64) -> Result<(), Image
 }
 
 /// Multiplies the distance of each value from the picture's mean grey by `factor`: 0 gives a uniform grey, 1
-/// the same picture. As torchvision's `adjust_contrast`.
+/// the same picture. Works like torchvision's `adjust_contrast`.
 ///
 /// # Errors
 /// The errors of [`Frame::pixels`].
@@ -64,7 +64,7 @@ pub fn adjust_contrast(frame: &mut Frame<'_>, factor: f64) -> Result<(), ImageEr
 }
 
 /// Multiplies the distance of each pixel from its grey by `factor`: 0 gives a grey picture, 1 the same
-/// picture. As torchvision's `adjust_saturation`.
+/// picture. Works like torchvision's `adjust_saturation`.
 ///
 /// # Errors
 /// The errors of [`Frame::pixels`].
@@ -75,7 +75,8 @@ pub fn adjust_saturation(frame: &mut Frame<'_>, factor: f64) -> Result<(), Image
     Ok(())
 }
 
-/// Shifts the hue by `turns` full turns, usually -0.5 to 0.5. As torchvision's `adjust_hue` on tensors.
+/// Shifts the hue by `turns` full turns, usually -0.5 to 0.5. Works like torchvision's `adjust_hue` on
+/// tensors.
 ///
 /// # Errors
 /// The errors of [`Frame::pixels`].
@@ -87,7 +88,7 @@ pub fn adjust_hue(frame: &mut Frame<'_>, turns: f64) -> Result<(), ImageError> {
 }
 
 /// Multiplies the distance of each value from a smoothed picture by `factor`: 0 gives a blurred picture, 1
-/// the same picture. Pixels at the border stay the same. As torchvision's `adjust_sharpness`.
+/// the same picture. Pixels at the border stay the same. Works like torchvision's `adjust_sharpness`.
 ///
 /// # Errors
 /// The errors of [`Frame::pixels`].
@@ -98,7 +99,7 @@ pub fn adjust_sharpness(frame: &mut Frame<'_>, factor: f64) -> Result<(), ImageE
     })
 }
 
-/// Keeps the `bits` (0 to 8) most significant bits of each value. As torchvision's `posterize`.
+/// Keeps the `bits` (0 to 8) most significant bits of each value. Works like torchvision's `posterize`.
 ///
 /// # Errors
 /// The errors of [`Frame::pixels`].
@@ -107,7 +108,7 @@ pub fn posterize(frame: &mut Frame<'_>, bits: u32) -> Result<(), ImageError> {
     Ok(())
 }
 
-/// Inverts the values that are `threshold` or more. As torchvision's `solarize`.
+/// Inverts the values that are `threshold` or more. Works like torchvision's `solarize`.
 ///
 /// # Errors
 /// The errors of [`Frame::pixels`].
@@ -116,7 +117,7 @@ pub fn solarize(frame: &mut Frame<'_>, threshold: f64) -> Result<(), ImageError>
     Ok(())
 }
 
-/// Replaces each value by 255 minus the value. As torchvision's `invert`.
+/// Replaces each value by 255 minus the value. Works like torchvision's `invert`.
 ///
 /// # Errors
 /// The errors of [`Frame::pixels`].
@@ -125,8 +126,8 @@ pub fn invert(frame: &mut Frame<'_>) -> Result<(), ImageError> {
     Ok(())
 }
 
-/// Stretches the values of each channel so that the smallest becomes 0 and the largest 255. As torchvision's
-/// `autocontrast`.
+/// Stretches the values of each channel so that the smallest becomes 0 and the largest 255. Works like
+/// torchvision's `autocontrast`.
 ///
 /// # Errors
 /// The errors of [`Frame::pixels`].
@@ -136,8 +137,8 @@ pub fn autocontrast(frame: &mut Frame<'_>) -> Result<(), ImageError> {
     Ok(())
 }
 
-/// Equalizes the histogram of each channel, so that its values are about equally frequent. As torchvision's
-/// `equalize`.
+/// Equalizes the histogram of each channel, so that its values are about equally frequent. Works like
+/// torchvision's `equalize`.
 ///
 /// # Errors
 /// The errors of [`Frame::pixels`].
@@ -147,7 +148,8 @@ pub fn equalize(frame: &mut Frame<'_>) -> Result<(), ImageError> {
     Ok(())
 }
 
-/// Converts the colours to grey; the number of channels stays the same. As torchvision's `rgb_to_grayscale`.
+/// Converts the colours to grey; the number of channels stays the same. Works like torchvision's
+/// `rgb_to_grayscale`.
 ///
 /// # Errors
 /// The errors of [`Frame::pixels`].
@@ -160,7 +162,7 @@ pub fn rgb_to_grayscale(frame: &mut Frame<'_>) -> Result<(), ImageError> {
 
 /// Crops to the rectangle of this size, `(height, width)`, whose upper left pixel is in the row `top` and the
 /// column `left`. The rectangle may reach outside of the picture, where pixels become `fill` (red, green,
-/// blue). As torchvision's `pad` and `crop`.
+/// blue). Works like torchvision's `pad` and `crop`.
 ///
 /// Only the part of a JPEG that remains is decoded.
 ///
@@ -226,9 +228,9 @@ impl Overlap {
     }
 }
 
-/// Fills the rectangle of this size, `(height, width)`, whose upper left pixel is in the row `top` and the
-/// column `left`, with a colour (red, green, blue). The part outside of the picture is ignored. As
-/// torchvision's `erase`.
+/// Fills a rectangle with a colour (red, green, blue). The `size` of the rectangle is `(height, width)`, and
+/// its upper left pixel is in the row `top` and the column `left`. The part of the rectangle outside of the
+/// picture is ignored. Works like torchvision's `erase`.
 ///
 /// # Errors
 /// The errors of [`Frame::pixels`].

@@ -5,7 +5,7 @@ use crate::rectangle::Rect;
 use crate::{Frame, ImageError, PaddingMode, Size, functional};
 
 /// Adds borders of these numbers of pixels: left, top, right, bottom. With [`PaddingMode::Constant`] the
-/// borders have the colour `fill` (red, green, blue). As torchvision's `pad`.
+/// borders have the colour `fill` (red, green, blue). Works like torchvision's `pad`.
 ///
 /// Masks get the same borders as the picture. A box stays on its object in the picture; mirror images of the
 /// object get no box.

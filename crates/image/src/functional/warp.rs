@@ -6,7 +6,7 @@ use crate::geometry::GeometryStep;
 use crate::{Filter, Frame, ImageError, Size};
 
 /// Rotates the picture about its centre, counter-clockwise. Its size stays the same; pixels from outside are
-/// `fill` (red, green, blue). As torchvision's `rotate`.
+/// `fill` (red, green, blue). Works like torchvision's `rotate`.
 ///
 /// Any filter other than [`Filter::Nearest`] acts as [`Filter::Bilinear`].
 ///
@@ -48,7 +48,7 @@ pub fn affine(
 }
 
 /// Draws the picture in perspective: its four points `start` (x, y) move to the points `end`. Its size stays
-/// the same; pixels from outside are `fill` (red, green, blue). As torchvision's `perspective`.
+/// the same; pixels from outside are `fill` (red, green, blue). Works like torchvision's `perspective`.
 ///
 /// Any filter other than [`Filter::Nearest`] acts as [`Filter::Bilinear`].
 ///

@@ -1,13 +1,14 @@
 //! Repeats the chroma samples of pictures that are up to four pixels wide, as libjpeg does.
 //!
-//! If chroma has half the columns, libjpeg interpolates the columns in between. But if there are only one or
-//! two columns of chroma, libjpeg repeats each sample, along the row and (if chroma has half the rows) along
-//! the column. `zune-jpeg` always interpolates. So this module recovers the file's chroma samples from the
-//! output of `zune-jpeg`, and repeats them. It recovers a sample from a pixel that consists of three quarters
-//! of this sample and one quarter of the previous sample.
+//! If chroma has half as many columns as luma, libjpeg interpolates the columns in between. But if there are
+//! only one or two columns of chroma, libjpeg repeats each sample along the row. If chroma also has half as
+//! many rows as luma, libjpeg repeats each sample along the column as well. `zune-jpeg` always interpolates.
+//! So this module recovers the file's chroma samples from the output of `zune-jpeg`, and repeats them. It
+//! recovers a sample from a pixel that consists of three quarters of this sample and one quarter of the
+//! previous sample.
 
-/// Repeats the chroma samples of YCbCr pixels in rows of `width`. The file has half the columns of chroma
-/// and, if `both` is set, half the rows.
+/// Repeats the chroma samples of YCbCr pixels in rows of `width`. In the file, chroma has half as many
+/// columns as luma and, if `both` is set, half as many rows.
 pub(super) fn repeat_chroma(pixels: &mut [u8], width: usize, both: bool) {
     let height = pixels.len() / (3 * width);
     for color in 1..3 {

@@ -9,7 +9,8 @@ pub(crate) struct JpegHeaders {
     pub(crate) height: u16,
     /// The offset of the height in the file.
     pub(super) height_at: usize,
-    /// The range of the EXIF segment's content in the file, after its name.
+    /// The range of the EXIF data in the file: the content of the EXIF segment without its identifier,
+    /// `Exif\0\0`.
     pub(super) exif: Option<Range<usize>>,
     /// Whether the file is sequential rather than progressive.
     sequential: bool,
@@ -23,9 +24,9 @@ pub(crate) struct JpegHeaders {
     jfif: bool,
     /// Whether libjpeg warns about a value in the headers that no decoder needs.
     odd: bool,
-    /// Ranges before the first scan that libjpeg ignores: bytes between segments, and Adobe segments that are
-    /// too short. libjpeg warns about bytes between segments, and the decoder in Rust fails for both kinds of
-    /// ranges.
+    /// The byte ranges that libjpeg ignores, all before the first scan: bytes between segments, and Adobe
+    /// segments that are too short. libjpeg warns about bytes between segments. The decoder in Rust fails for
+    /// both kinds of ranges.
     ignored: Vec<Range<usize>>,
     /// The number of MCUs between two restart markers, as the headers before the first scan define it; 0
     /// without restart markers.
@@ -256,7 +257,7 @@ impl JpegHeaders {
     }
 
     /// `Some` if libjpeg repeats the chroma samples instead of interpolating them, because chroma has only
-    /// one or two columns. The value says whether chroma has half the rows too.
+    /// one or two columns. The value is true if chroma also has half as many rows as luma.
     pub(super) fn repeats_chroma(&self) -> Option<bool> {
         let (horizontal, vertical) = self.factors();
         match &self.components[..] {

@@ -120,8 +120,8 @@ fn check_runs(file: &[u8], data: usize, units: u64, interval: u16) -> Result<Che
     }
 }
 
-/// The ends of the runs of a scan that [`read`] returned: for each, the offset of the fill bytes and the
-/// marker that follow it.
+/// For each run of `scan`, the offset at which the run ends: the offset of the next marker, or of the fill
+/// bytes before this marker. `scan` is one of the scans that [`read`] returned for this file.
 pub(super) fn run_ends(file: &[u8], scan: Scan) -> impl Iterator<Item = usize> {
     let mut from = Some(scan.data);
     std::iter::from_fn(move || {

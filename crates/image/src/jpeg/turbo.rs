@@ -1,8 +1,8 @@
 //! The libjpeg-turbo decoder: only the requested window, at the smallest scale that suffices.
 //!
 //! The decoder skips rows above the window, and does not transform columns beside it. It decodes the rows
-//! below the window if these rows have to be verified, and ignores them otherwise. The result is exactly that
-//! part of the whole picture decoded at the same scale.
+//! below the window if these rows have to be verified, and ignores them otherwise. The pixels in the window
+//! are exactly the same as if the whole picture had been decoded at this scale.
 //!
 //! libjpeg warns about damage and continues. Here every warning is an error, with one exception: zeros after
 //! the last pixel are allowed. If nothing has to be verified, any bytes are allowed there.

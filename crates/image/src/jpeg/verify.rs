@@ -7,25 +7,29 @@
 //!
 //! - A code that consists only of 1-bits is reserved (T.81, annex C), so a symbol that begins after the end
 //!   of its run is an error.
-//! - Other bits, such as bits that refine coefficients or the last bits of a symbol, may be ones. The decoder
-//!   reads 32 bits when it has fewer than 32. So if the decoder reads more after it has already read four
-//!   bytes of 1-bits, it has used some of these 1-bits.
+//! - The last bits of a symbol may be ones, and so may all bits that refine coefficients. The decoder reads
+//!   32 bits when it has fewer than 32. So if the decoder has read 32 of the 1-bits and reads more, it has
+//!   used some of these 1-bits, which is an error.
 //! - After a run, the decoder searches for the marker byte by byte, which it does nowhere else. The bytes
 //!   that it skips are left-over data.
 //!
-//! In a file of several scans, the last restart interval of each scan must be complete: else the decoder does
-//! not search for the marker after the scan. See [`closing_interval`].
+//! In a file of several scans, the last restart interval of each scan must be complete: otherwise the decoder
+//! does not always search for the marker after the scan. See [`closing_interval`].
 //!
-//! Two cases are not detected: missing bits of a run's last symbol that are ones, and up to seven left-over
-//! bytes, which are already in the decoder's buffer.
+//! Two cases are not detected:
+//!
+//! - The last symbol of a run lacks bits, but with 1-bits in their place it is valid and completes the run.
+//! - Up to seven bytes are left over. These bytes are already in the decoder's buffer.
 
 use super::headers::JpegHeaders;
 use super::scans;
 use std::cell::Cell;
 use zune_jpeg::zune_core::bytestream::{ZByteIoError, ZByteReaderTrait, ZSeekFrom};
 
-/// 64 1-bits, as encoded in image data. One symbol takes up to 32 of them, and the next symbol is then
-/// invalid. So a decoder whose data has ended reads too many of these bits before it reaches the next marker.
+/// 64 1-bits, as encoded in image data. If the data of a run ends early, the decoder completes a symbol with
+/// at most 32 of these bits, and the next symbol is invalid. Bits that refine coefficients are never invalid,
+/// but [`WatchedReader`] detects that the decoder reads more than 32 of the 1-bits. In both cases, decoding
+/// fails before the decoder reaches the next marker.
 const ONES: [u8; 16] = [0xff, 0, 0xff, 0, 0xff, 0, 0xff, 0, 0xff, 0, 0xff, 0, 0xff, 0, 0xff, 0];
 /// A fill byte before the marker, in place of the 1-bits.
 const OPEN: &[u8] = b"\xff";
@@ -67,11 +71,12 @@ pub(super) fn copy(file: &[u8], headers: &JpegHeaders, to: &mut Vec<u8>) {
 /// The restart interval that [`copy`] writes before each scan of a file with several scans.
 ///
 /// If the last restart interval is complete at the end of the scan, the decoder searches for the next marker
-/// and accepts any marker. If it is not, the decoder expects the marker at once after the first scan of a
-/// progressive file and after every scan of a sequential file. There, [`copy`] must not write 1-bits.
+/// and accepts any marker. If the interval is incomplete, the decoder searches only after the later scans of
+/// a progressive file. After the first scan of a progressive file, and after every scan of a sequential file,
+/// it expects the marker at once. In these two cases, [`copy`] must not write 1-bits after the scan.
 ///
-/// So a scan without restart intervals gets one interval as long as the scan. If the scan is too long for 16
-/// bits, the result is 0: no interval.
+/// Therefore a scan without restart intervals gets one interval as long as the scan. If the scan is too long
+/// for 16 bits, the result is 0: no interval.
 fn closing_interval(units: u64, interval: u16) -> u16 {
     if interval > 0 { interval } else { u16::try_from(units).unwrap_or(0) }
 }
@@ -101,7 +106,7 @@ impl<'a> WatchedReader<'a> {
         self.file.get(self.at..).unwrap_or_default()
     }
 
-    /// Whether at most half of the 1-bits are left before the marker.
+    /// Whether the decoder has read at least half of the 1-bits that [`copy`] wrote before the next marker.
     #[inline(never)]
     fn is_behind_the_end(&self) -> bool {
         let mut rest = &self.rest()[..self.rest().len().min(HALF + 2)];

@@ -74,10 +74,11 @@ fn draw(
     }
 }
 
-/// Applies several random operations out of fourteen, one after the other, all with the same magnitude. As
-/// torchvision's `RandAugment`.
+/// Applies several random operations out of fourteen, one after the other, all with the same magnitude. Works
+/// like torchvision's `RandAugment`.
 ///
-/// The fourteen operations are equally likely. Their magnitudes in the last bin are in parentheses:
+/// The fourteen operations are equally likely. A magnitude is one of several equally spaced values, the bins.
+/// The value of the last bin is in parentheses:
 ///
 /// - With a random sign: `ShearX`, `ShearY` (0.3 pixels for each pixel), `TranslateX`, `TranslateY` (150/331
 ///   of the picture's side), `Rotate` (30 degrees), `Brightness`, `Color`, `Contrast`, `Sharpness` (a factor
@@ -85,8 +86,8 @@ fn draw(
 /// - Without a sign: `Posterize` (keeps 4 bits), `Solarize` (inverts all values).
 /// - Without a magnitude: `Identity`, `AutoContrast`, `Equalize`.
 ///
-/// The bins are equally spaced; in bin 0, operations with a magnitude change nothing. For each operation, its
-/// kind is drawn first, and then its sign, if the sign is random.
+/// In bin 0, `Solarize` inverts only pixel values of 255, and the other operations with a magnitude change
+/// nothing. For each operation, its kind is drawn first, and then its sign, if the sign is random.
 ///
 /// ```
 /// # mod shardstream { pub use shardstream_base::*; pub mod image { pub use shardstream_image::*; } }
@@ -180,19 +181,20 @@ impl Transform for RandAugment {
     }
 }
 
-/// Applies one random operation out of fourteen, with a random magnitude. As torchvision's
+/// Applies one random operation out of fourteen, with a random magnitude. Works like torchvision's
 /// `TrivialAugmentWide`.
 ///
-/// The fourteen operations are equally likely. Their magnitudes in the last bin are in parentheses:
+/// The fourteen operations are equally likely. A magnitude is one of several equally spaced values, the bins.
+/// The value of the last bin is in parentheses:
 ///
 /// - With a random sign: `ShearX`, `ShearY` (0.99 pixels for each pixel), `TranslateX`, `TranslateY` (32
 ///   pixels), `Rotate` (135 degrees), `Brightness`, `Color`, `Contrast`, `Sharpness` (a factor of 1 ± 0.99).
 /// - Without a sign: `Posterize` (keeps 2 bits), `Solarize` (inverts all values).
 /// - Without a magnitude: `Identity`, `AutoContrast`, `Equalize`.
 ///
-/// The bins are equally spaced; in bin 0, operations with a magnitude change nothing. First the operation is
-/// drawn. If it has a magnitude, its bin is drawn next, all bins equally likely. Its sign, if random, is
-/// drawn last.
+/// In bin 0, `Solarize` inverts only pixel values of 255, and the other operations with a magnitude change
+/// nothing. First the operation is drawn. If the operation has a magnitude, the bin is drawn next, all bins
+/// equally likely. If the magnitude has a random sign, the sign is drawn last.
 ///
 /// ```
 /// # mod shardstream { pub use shardstream_base::*; pub mod image { pub use shardstream_image::*; } }

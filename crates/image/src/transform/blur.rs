@@ -6,8 +6,8 @@ use crate::rng::Rng;
 use crate::{Frame, Result, Size, functional};
 use std::ops::RangeInclusive;
 
-/// Blurs the picture by a random amount. As torchvision's `GaussianBlur`; to blur with a probability, as in
-/// recipes of self-supervised learning, wrap it in [`RandomApply`](super::RandomApply).
+/// Blurs the picture by a random amount. Works like torchvision's `GaussianBlur`; to blur with a probability,
+/// as in recipes of self-supervised learning, wrap it in [`RandomApply`](super::RandomApply).
 ///
 /// The standard deviation of the Gaussian, in pixels, is drawn uniformly from `sigma`.
 ///

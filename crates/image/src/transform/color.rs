@@ -8,7 +8,8 @@ use crate::rng::Rng;
 use crate::{Frame, Size, functional};
 use std::ops::RangeInclusive;
 
-/// Changes brightness, contrast, saturation and hue, in a random order. As torchvision's `ColorJitter`.
+/// Changes brightness, contrast, saturation and hue, in a random order. Works like torchvision's
+/// `ColorJitter`.
 ///
 /// The order of the four adjustments is drawn first. Then the factors of the enabled adjustments are drawn,
 /// in the order brightness, contrast, saturation, hue, each uniformly from its range.
@@ -137,7 +138,7 @@ impl Transform for ColorJitter {
 }
 
 transform_with_probability! {
-    /// Converts the picture to grey, with a probability; the number of channels stays the same. As
+    /// Converts the picture to grey, with a probability; the number of channels stays the same. Works like
     /// torchvision's `RandomGrayscale`.
     RandomGrayscale, "0.1", frame => functional::rgb_to_grayscale(frame)?
 }

@@ -8,7 +8,7 @@ use crate::{ErrorKind, Result};
 use crate::{Filter, Frame, PaddingMode, Size, functional};
 use std::ops::RangeInclusive;
 
-/// Crops a random part of the picture and resizes it, as in the training of most image networks. As
+/// Crops a random part of the picture and resizes it, as in the training of most image networks. Works like
 /// torchvision's `RandomResizedCrop`.
 ///
 /// Up to ten times, two numbers are drawn: the area of the part divided by the area of the picture, uniformly
@@ -118,7 +118,8 @@ pub(super) fn below(room: u32, rng: &mut Rng) -> u32 {
     rng.below(u64::from(room) + 1) as u32
 }
 
-/// Crops the picture at its centre. A smaller picture gets black borders. As torchvision's `CenterCrop`.
+/// Crops the picture at its centre. A smaller picture gets black borders. Works like torchvision's
+/// `CenterCrop`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CenterCrop {
     size: Size,
@@ -152,7 +153,8 @@ impl Transform for CenterCrop {
     }
 }
 
-/// Crops the picture at a random place, after adding a border if one is set. As torchvision's `RandomCrop`.
+/// Crops the picture at a random place, after adding a border if one is set. Works like torchvision's
+/// `RandomCrop`.
 ///
 /// The top and then the left of the part are drawn uniformly from all positions in the picture with its
 /// border.
@@ -216,7 +218,7 @@ impl RandomCrop {
         RandomCrop { mode, ..self }
     }
 
-    /// Draws where the part begins along one axis; `None` if the picture is too small.
+    /// Chooses at random where the part begins along one axis; `None` if the picture is too small.
     fn start(&self, picture: u32, padding: u32, part: u32, rng: &mut Rng) -> Option<i64> {
         let (mut before, mut all) = (i64::from(padding), i64::from(picture) + 2 * i64::from(padding));
         let lacks = i64::from(part) - all;
@@ -228,7 +230,8 @@ impl RandomCrop {
         Some(rng.below(room + 1) as i64 - before)
     }
 
-    /// Draws the top and the left of the part; `None` if the picture is too small.
+    /// Chooses the row and the column of the part's upper left pixel at random; `None` if the picture is too
+    /// small.
     pub(super) fn draw(&self, picture: Size, rng: &mut Rng) -> Option<(i64, i64)> {
         let top = self.start(picture.height, self.padding.height, self.size.height, rng)?;
         Some((top, self.start(picture.width, self.padding.width, self.size.width, rng)?))

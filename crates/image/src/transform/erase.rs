@@ -10,14 +10,15 @@ use crate::{Frame, Size, functional};
 use rand::Rng as _;
 use std::ops::RangeInclusive;
 
-/// Erases a random rectangle, with a probability. As torchvision's `RandomErasing`, but on pixels from 0 to
-/// 255.
+/// Erases a random rectangle, with a probability. Works like torchvision's `RandomErasing`, but on pixels
+/// from 0 to 255.
 ///
-/// One number is drawn, uniformly from 0 to 1 (excluded). If it is less than the probability, a rectangle is
-/// drawn up to ten times: its area divided by the area of the picture, uniformly from `scale`; then its
-/// height divided by its width, log-uniformly from `ratio`. If the rectangle (sides rounded to whole pixels)
-/// is smaller than the picture in both directions, its top and then its left are drawn uniformly from all
-/// possible positions. If none of the ten rectangles is small enough, nothing is erased.
+/// One number is drawn, uniformly from 0 to 1 (excluded). If it is less than the probability, up to ten
+/// rectangles are tried. For each, two numbers are drawn: the rectangle's area divided by the area of the
+/// picture, uniformly from `scale`; then the rectangle's height divided by its width, log-uniformly from
+/// `ratio`. The sides are rounded to whole pixels. The first rectangle that is smaller than the picture in
+/// both directions is erased. Its top row and then its left column are drawn uniformly from all possible
+/// positions. If none of the ten rectangles is small enough, nothing is erased.
 ///
 /// torchvision's transform usually follows `Normalize`. Its default value 0 is then the mean of all pictures.
 /// Here values are normalised after all transforms. Erasing to the mean, as in the example, has the same

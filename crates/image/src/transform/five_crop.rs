@@ -32,11 +32,12 @@ pub fn five_crop(size: impl Into<Size>) -> Result<[Transforms; 5]> {
     Ok([a, b, c, d, Transforms::new().then(CenterCrop::new(size)?)])
 }
 
-/// The transforms of [`five_crop`], then five transforms that mirror the picture before the same crops: left
-/// to right, or top to bottom with `vertical_flip`. As torchvision's `TenCrop`.
+/// The transforms of [`five_crop`], then five transforms that make the same crops of the mirrored picture.
+/// The picture is mirrored left to right or, with `vertical_flip`, top to bottom. Works like torchvision's
+/// `TenCrop`.
 ///
 /// # Errors
-/// As [`five_crop`].
+/// The errors of [`five_crop`].
 pub fn ten_crop(size: impl Into<Size>, vertical_flip: bool) -> Result<[Transforms; 10]> {
     let crops = five_crop(size)?;
     let mirror = move |frame: &mut Frame<'_>, _: &mut Rng| {

@@ -45,16 +45,18 @@ macro_rules! transform_with_probability {
 pub(super) use transform_with_probability;
 
 transform_with_probability! {
-    /// Mirrors the picture with a probability: left becomes right. As torchvision's `RandomHorizontalFlip`.
+    /// Mirrors the picture with a probability: left becomes right. Works like torchvision's
+    /// `RandomHorizontalFlip`.
     RandomHorizontalFlip, "0.5", frame => frame.flip_horizontal()
 }
 
 transform_with_probability! {
-    /// Mirrors the picture with a probability: top becomes bottom. As torchvision's `RandomVerticalFlip`.
+    /// Mirrors the picture with a probability: top becomes bottom. Works like torchvision's
+    /// `RandomVerticalFlip`.
     RandomVerticalFlip, "0.5", frame => frame.flip_vertical()
 }
 
-/// Applies another transform with a probability. As torchvision's `RandomApply`.
+/// Applies another transform with a probability. Works like torchvision's `RandomApply`.
 ///
 /// One number is drawn, uniformly from 0 to 1 (excluded). If it is less than the probability, the transform
 /// is applied, and draws its own numbers.

@@ -70,7 +70,7 @@ pub(super) fn area_fractions(
 /// The widest allowed range of factors.
 pub(super) const FACTORS: RangeInclusive<f64> = 0.0..=1e6;
 
-/// The widest allowed range of ratios of two sides.
+/// The widest allowed range of a rectangle's aspect ratio, width / height or height / width.
 pub(super) const RATIOS: RangeInclusive<f64> = 1e-6..=1e6;
 
 #[cfg(test)]

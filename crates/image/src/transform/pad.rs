@@ -4,7 +4,7 @@ use super::Transform;
 use crate::rng::Rng;
 use crate::{Frame, PaddingMode, Result, Size, functional};
 
-/// Adds a border to the picture. As torchvision's `Pad`.
+/// Adds a border to the picture. Works like torchvision's `Pad`.
 ///
 /// ```
 /// # mod shardstream { pub use shardstream_base::*; pub mod image { pub use shardstream_image::*; } }

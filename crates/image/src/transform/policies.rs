@@ -20,7 +20,8 @@ pub enum AutoAugmentPolicy {
     Svhn,
 }
 
-/// Applies one of 25 pairs of operations that were learned on a dataset. As torchvision's `AutoAugment`.
+/// Applies one of 25 pairs of operations that were learned on a dataset. Works like torchvision's
+/// `AutoAugment`.
 ///
 /// First the pair is drawn, all pairs equally likely. For each of its two operations, in order, one number is
 /// drawn, uniformly from 0 to 1 (excluded). If the number is less than the operation's probability, the

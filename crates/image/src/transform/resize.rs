@@ -6,7 +6,7 @@ use crate::Result;
 use crate::rng::Rng;
 use crate::{Filter, Frame, Size};
 
-/// Resizes the whole picture. As torchvision's `Resize` with `antialias=True`.
+/// Resizes the whole picture. Works like torchvision's `Resize` with `antialias=True`.
 ///
 /// ```
 /// # mod shardstream { pub use shardstream_base::*; pub mod image { pub use shardstream_image::*; } }
@@ -50,8 +50,8 @@ impl Resize {
     /// reduced by the same factor; the shorter side is rounded down, but has at least 1 pixel.
     ///
     /// # Errors
-    /// [`Config`](crate::ErrorKind::Config) if `longest` is not more than the shorter side, and after
-    /// [`exact`](Resize::exact).
+    /// [`Config`](crate::ErrorKind::Config) if `longest` is not more than the shorter side, or if this resize
+    /// was made by [`exact`](Resize::exact).
     pub fn max_size(self, longest: u32) -> Result<Self> {
         match self.to {
             ResizeTarget::Shorter { side, .. } if longest > side => {

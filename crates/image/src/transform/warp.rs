@@ -30,7 +30,7 @@ macro_rules! drawing {
 /// The widest allowed range of angles: ten turns in either direction.
 const ANGLES: RangeInclusive<f64> = -3600.0..=3600.0;
 
-/// Rotates the picture about its centre by a random angle. As torchvision's `RandomRotation`.
+/// Rotates the picture about its centre by a random angle. Works like torchvision's `RandomRotation`.
 ///
 /// The counter-clockwise angle is drawn uniformly from `degrees`.
 #[derive(Debug, Clone, PartialEq)]
@@ -79,12 +79,17 @@ impl Transform for RandomRotation {
     }
 }
 
-/// Rotates, moves, scales and shears the picture at random about its centre. As torchvision's `RandomAffine`.
+/// Rotates, moves, scales and shears the picture at random about its centre. Works like torchvision's
+/// `RandomAffine`.
 ///
-/// The parameters that are set are drawn in this order: the clockwise angle, uniformly from `degrees`; the
-/// translations to the right and down, uniformly up to the given fraction of the picture's side in either
-/// direction, rounded to whole pixels; the scale; the shears along the rows and along the columns, in
-/// degrees.
+/// The parameters that are set are drawn in this order, each uniformly from its range:
+///
+/// - The clockwise angle, from `degrees`.
+/// - The translation to the right, from `-across` to `across` times the picture's width, and the translation
+///   down, from `-down` to `down` times the picture's height. Both are rounded to whole pixels. See
+///   [`translate`](RandomAffine::translate).
+/// - The scale.
+/// - The shear along the rows and the shear along the columns, in degrees.
 ///
 /// ```
 /// # mod shardstream { pub use shardstream_base::*; pub mod image { pub use shardstream_image::*; } }
@@ -196,7 +201,8 @@ impl Transform for RandomAffine {
     }
 }
 
-/// Draws the picture in a random perspective, with a probability. As torchvision's `RandomPerspective`.
+/// Draws the picture in a random perspective, with a probability. Works like torchvision's
+/// `RandomPerspective`.
 ///
 /// One number is drawn, uniformly from 0 to 1 (excluded). If it is less than the probability, the corners
 /// move inwards in the order upper left, upper right, lower right, lower left. For each corner two whole

@@ -1,4 +1,5 @@
-//! Reads tables of all types that pyarrow wrote with random options. The values are those that pyarrow reads.
+//! Reads tables with columns of all types. pyarrow writes these tables with random options. The expected
+//! values are those that pyarrow reads from the same tables.
 
 use crate::row;
 use shardstream::prelude::*;

@@ -18,7 +18,8 @@ pub struct Wheel<'a> {
     pub advice: &'a str,
 }
 
-/// The record beside an unpacked file, a JSON file: the hash of its wheel, and the size of the file.
+/// The content of the JSON file that is written beside an unpacked file: the hash of the wheel, and the size
+/// of the unpacked file.
 #[derive(Serialize, Deserialize, PartialEq)]
 struct WheelRecord {
     wheel_sha256: String,

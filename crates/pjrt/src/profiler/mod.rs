@@ -213,7 +213,7 @@ impl ProfilerApi {
         args: &mut T,
     ) -> Result<(), PjrtError> {
         let function = function.ok_or(PjrtError::Missing { call })?;
-        // SAFETY: the caller's promise.
+        // SAFETY: the pointers in `args` meet the function's contract, as the caller promises.
         match NonNull::new(unsafe { function(args) }) {
             None => Ok(()),
             Some(error) => Err(self.take_error(call, error)),

@@ -19,7 +19,7 @@ fn note(name: &'static str) -> *mut c_void {
 }
 
 unsafe extern "C" fn create(args: *mut CreateArgs) -> *mut c_void {
-    // SAFETY: the caller's arguments.
+    // SAFETY: the caller passes a valid pointer to a struct that nobody else uses during the call.
     let args = unsafe { &mut *args };
     assert!(args.options_size > 8, "the options have a time");
     args.profiler = NonNull::<u64>::dangling().as_ptr().cast();
@@ -37,7 +37,7 @@ unsafe extern "C" fn destroy(_: *mut ProfilerArgs) -> *mut c_void {
 /// Returns the profiler's own buffer, with a zero after the message, as XLA does.
 unsafe extern "C" fn collect(args: *mut CollectDataArgs) -> *mut c_void {
     static PADDED: [u8; 6] = [10, 3, b'a', b'b', b'c', 0];
-    // SAFETY: the caller's arguments.
+    // SAFETY: the caller passes a valid pointer to a struct that nobody else uses during the call.
     let args = unsafe { &mut *args };
     assert!(args.buffer.is_null());
     (args.buffer, args.buffer_size) = (PADDED.as_ptr().cast_mut(), PADDED.len());
@@ -57,11 +57,11 @@ unsafe extern "C" fn collect_in_two(args: *mut CollectDataArgs) -> *mut c_void {
 }
 unsafe extern "C" fn error_message(args: *mut ErrorMessageArgs) {
     const TEXT: &str = "no trace hardware";
-    // SAFETY: the caller's arguments.
+    // SAFETY: the caller passes a valid pointer.
     unsafe { ((*args).message, (*args).message_size) = (TEXT.as_ptr().cast(), TEXT.len()) };
 }
 unsafe extern "C" fn error_code(args: *mut ErrorGetCodeArgs) -> *mut c_void {
-    // SAFETY: the caller's arguments.
+    // SAFETY: the caller passes a valid pointer.
     unsafe { (*args).code = 12 };
     null_mut()
 }

@@ -45,7 +45,8 @@ use tuner::ConcurrencyTuner;
 /// `Report::memory` says how much of the budget each loader uses.
 ///
 /// While no reader of this budget waits, a cache may [prefetch](super::CacheBuilder::prefetch). Prefetching
-/// has connections and memory of its own: an eighth of the budget's numbers, in addition to the budget.
+/// has its own connections and memory, which this budget does not count: one eighth as many connections and
+/// one eighth as many bytes as this budget.
 ///
 /// A loader with threads reads samples ahead, from files or from the network. A quarter of the memory is
 /// reserved for these samples once there is such a loader. In addition, each stream may hold two small chunks
@@ -53,8 +54,7 @@ use tuner::ConcurrencyTuner;
 /// turn out to be slow are read ahead on separate threads, into buffers that the budget does not count: up to
 /// 512 KiB for each of up to 64 files. Samples are slices of the buffers into which they were read. A buffer
 /// has up to 512 KiB, and stays allocated as long as any sample in it exists. Finished batches, shuffle
-/// buffers and the
-/// outputs of `map` are not counted: the loader's own options bound them.
+/// buffers and the outputs of `map` are not counted: the loader's own options bound them.
 ///
 /// ```
 /// # mod shardstream { pub use shardstream_base::*; pub mod store { pub use shardstream_store::*; } }
@@ -307,7 +307,7 @@ pub(super) struct Grant {
     pub(super) memory: RangeMemory,
 }
 
-/// One connection of the budget, given back on drop.
+/// One connection that is taken from the budget. Dropping this gives the connection back.
 #[derive(Debug)]
 pub(super) struct ConnectionPermit {
     /// `None` after it has been given back.
@@ -329,7 +329,7 @@ impl Drop for ConnectionPermit {
     }
 }
 
-/// Memory of the budget for the bytes of a range, given back on drop.
+/// Memory that is taken from the budget for the bytes of one range. Dropping this gives the memory back.
 #[derive(Debug)]
 pub(super) struct RangeMemory {
     budget: Option<Budget>,

@@ -109,8 +109,9 @@ pub(crate) struct QueuedObject {
 }
 
 impl QueuedObject {
-    /// Begins to request the range `ahead` of the object's bytes. The receiver gets a grant for each part
-    /// that may be requested. At most `max_ranges` of these parts are in flight or unread at a time.
+    /// Begins to request the object's bytes in the range `ahead`, part by part. The receiver gets a grant for
+    /// a part as soon as this part may be requested. At most `max_ranges` parts are in flight or unread at a
+    /// time.
     pub(crate) fn request(
         &self,
         ahead: Range<u64>,
@@ -126,7 +127,7 @@ impl QueuedObject {
         grants
     }
 
-    /// Sets the range of the object's bytes that are still to be requested, `ahead`. `max_ranges` is the
+    /// Sets `ahead`, the range of the object's bytes that are still to be requested. `max_ranges` is the
     /// maximum number of ranges that are in flight or unread.
     pub(crate) fn extend(&self, ahead: Range<u64>, max_ranges: usize) {
         self.budget.change(|state| state.schedule.extend(self.id, ahead, max_ranges));

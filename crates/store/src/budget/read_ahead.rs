@@ -37,7 +37,7 @@ impl Budget {
     }
 }
 
-/// Memory of the budget, given back on drop.
+/// Memory that a loader has reserved in the budget. Dropping this gives the memory back.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct ReadAheadMemory {

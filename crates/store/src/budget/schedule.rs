@@ -10,9 +10,10 @@
 //! Ranges that no reader waits for are granted fairly:
 //! - The next range is for the queue with the fewest bytes in use, and for the object of that queue that will
 //!   be read first.
-//! - An eighth of the memory is reserved for queues that are added later. A queue may use the reserve only
-//!   for its first object, since later objects wait for the first one. With it, the queue may have at most an
-//!   equal share of the other seven eighths.
+//! - An eighth of the memory is reserved for queues that are added later. A range may use this reserve only
+//!   if two conditions hold. First, the range is of its queue's first object: the later objects wait for that
+//!   object. Second, with this range, the queue uses at most the other seven eighths divided by the number of
+//!   queues, or at most one range if that is more.
 //! - A queue that has bytes and reads none of them, while the other queues read four ranges each on average,
 //!   gets no more ranges. So memory goes to the loaders that read, even if many are open.
 //! - Ranges become smaller when few bytes are left to request in all queues together. Otherwise the last
@@ -61,7 +62,7 @@ pub(super) struct RangeSchedule {
     /// Number of connections that are used for [short first ranges](Self::is_short_first). Such ranges use
     /// little of the link and end soon, so they do not count against the limit for other ranges.
     short_first: usize,
-    /// Bytes of all queues that are in flight or unread.
+    /// Number of bytes that are in flight or unread, in all queues together.
     bytes: u64,
     /// Number of ranges that have been read or waited for.
     reads: u64,
@@ -73,7 +74,7 @@ pub(super) struct RangeSchedule {
 
 #[derive(Debug, Default)]
 struct ScheduledQueue {
-    /// Bytes that are in flight or unread.
+    /// Number of bytes that are in flight or unread.
     bytes: u64,
     /// Value of [`RangeSchedule::reads`] when this queue last read a range.
     read_at: u64,
@@ -199,7 +200,7 @@ impl RangeSchedule {
             Some(ObjectId { queue: *queue, number: *number })
         });
         let range_size = self.range_size(limits);
-        // Rounded to whole MiB, as the budget's size of a range is.
+        // `last_size` is rounded down to whole MiB, like the range size in `limits`.
         let connections = limits.connections.max(1) as u64;
         let left = self.left_below(range_size.saturating_mul(connections));
         let last_size = left.map(|left| (left / connections) >> 20 << 20);
@@ -388,7 +389,8 @@ impl RangeSchedule {
         self.connections - self.short_first
     }
 
-    /// Number of short first ranges in flight, including responses that turned out to have the whole object.
+    /// Number of [short first ranges](Self::is_short_first) in flight. Such a range counts until it has been
+    /// received, even if its response turns out to contain the whole object.
     pub(super) fn short_first(&self) -> usize {
         self.short_first
     }

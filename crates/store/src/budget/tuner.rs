@@ -105,7 +105,7 @@ impl ConcurrencyTuner {
         self.round = None;
     }
 
-    /// Discards the current round, since too few bytes are left to request for a measurement.
+    /// Discards the current round, because too few bytes are left to measure the throughput.
     pub(super) fn discard_round(&mut self) {
         self.round = None;
     }
@@ -156,8 +156,9 @@ impl ConcurrencyTuner {
         let gain = if max_flat == 1 { 1.25 } else { 1.1 };
         self.phase = match self.phase {
             TuningPhase::Start { .. } if !starved => self.phase,
-            // The first round never ends the start phase, even if no bytes arrived. Connections to a nearby
-            // store reach full speed at once. Therefore the next round is a valid measurement.
+            // The store is nearby, and no earlier round received bytes. Such a round never ends the start
+            // phase. A later round without a gain ends it, because connections to a nearby store reach full
+            // speed at once.
             TuningPhase::Start { best: 0.0, .. } if max_flat == 1 => {
                 self.limit = (tried * 2).min(self.max);
                 TuningPhase::Start { best: rate, at: tried, flat: 0 }

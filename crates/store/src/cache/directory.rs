@@ -2,7 +2,7 @@
 //!
 //! It has a subdirectory for each object, with a file for each block. A file is written under a temporary
 //! name and then renamed. Processes need no other coordination: a file that has the name of a block is
-//! complete. Files with foreign names are left alone.
+//! complete. Files that the cache did not write are left alone.
 
 use super::block::{self, BlockError, BlockFile, CachedObject};
 use super::room::{Eviction, Room};
@@ -31,8 +31,8 @@ pub(super) struct CacheDirectory {
     path: PathBuf,
     max_bytes: u64,
     room: Mutex<Room>,
-    /// Among the blocks that were found since `room` was last locked, the earliest time of last use. The use
-    /// that found the block does not count. This field has a lock of its own: `room` is locked while all
+    /// For each block that was found since `room` was last locked, there is the time of the block's previous
+    /// use. This field is the earliest of these times. It has a lock of its own: `room` is locked while all
     /// files are listed, and readers must not wait for the listing.
     found: Mutex<Option<SystemTime>>,
     /// Number of bytes that can be written before the simulated disk is full.
@@ -43,7 +43,8 @@ pub(super) struct CacheDirectory {
     pub(super) flips: std::sync::atomic::AtomicBool,
 }
 
-/// The numbers of an object's blocks in the directory, by the name of their version.
+/// The blocks of one object in the directory. Maps the name of each version of the object to the numbers of
+/// that version's blocks.
 #[derive(Debug, Default)]
 pub(super) struct ObjectBlocks(BTreeMap<String, HashSet<u64>>);
 
@@ -342,7 +343,7 @@ fn is_key(path: &Path) -> bool {
 }
 
 /// Splits the name of a file in an object's directory into the name of the version and the number of the
-/// block. A partial file has no number. `None` for foreign files.
+/// block. A partial file has no number. `None` if the cache did not write the file.
 fn parse_name(path: &Path) -> Option<(&str, Option<u64>)> {
     let (name, extension) = path.file_name()?.to_str()?.split_once('.')?;
     let (version, number) = name.split_once('-').filter(|(version, _)| is_hex(version, 32))?;
@@ -362,7 +363,7 @@ fn is_of_earlier_version(path: &Path) -> bool {
 /// The paths in a directory; empty if there is no such directory.
 fn entries(directory: &Path) -> io::Result<impl Iterator<Item = PathBuf> + use<>> {
     let entries = match fs::read_dir(directory) {
-        // The path is a foreign file.
+        // The path is a file and not a directory, so the cache did not make it.
         Err(error) if error.kind() == io::ErrorKind::NotADirectory => None,
         entries => existing(entries)?,
     };

@@ -369,7 +369,8 @@ fn a_queue_that_must_leave_room_does_not_block_others() {
     schedule.add(id(0, 0), 0..1 << 40, None, usize::MAX);
     grant_all(&mut schedule, limits);
     assert_eq!(schedule.bytes, 56 * MIB);
-    // Queue 1 has the fewest bytes, but only an object after its first one can be requested.
+    // Queue 1 has the fewest bytes. But `max_ranges` of its first object is 0, and only first objects may use
+    // the reserve.
     schedule.add(id(1, 0), 0..u64::MAX, None, 0);
     schedule.add(id(1, 1), 0..1 << 40, None, usize::MAX);
     schedule.add(id(2, 0), 0..1 << 40, None, usize::MAX);
@@ -413,8 +414,8 @@ fn a_queue_that_reads_a_long_range_is_not_idle() {
 }
 
 proptest! {
-    /// In any order of events, the limits hold (no reader waits here), every object is requested from its
-    /// first byte to its last, and in the end nothing is in use.
+    /// In any order of events, every object is requested from its first byte to its last, and in the end
+    /// nothing is in use. No reader waits in this test. Therefore the limits are never exceeded.
     #[test]
     fn all_bytes_are_requested_once_and_given_back(
         objects in prop::collection::vec((0u64..3, 1u64..60), 1..9),
