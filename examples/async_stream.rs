@@ -20,7 +20,8 @@ use std::sync::Arc;
 /// Streams shards on tokio: first on one task, then with a loader's threads.
 #[derive(Parser)]
 struct Options {
-    /// Shards with fields `txt` and `cls`; without it, a small shard is first written to memory.
+    /// Pattern of shards with the fields `txt` and `cls`. Without a pattern, a small shard is first written
+    /// to memory.
     pattern: Option<String>,
 }
 

@@ -16,8 +16,8 @@ use std::time::Instant;
 /// Indexes shards by reading their tar headers, saves the index, and prints a summary.
 #[derive(Parser)]
 struct Options {
-    /// Shards: a path or URL with braces or wildcards; without it, five small shards are written first and
-    /// indexed.
+    /// Pattern of the shards: a path or URL with braces or wildcards. Without a pattern, five small shards
+    /// are first written to a temporary directory.
     pattern: Option<String>,
     /// Path or URL for the index.
     index: Option<String>,

@@ -16,7 +16,8 @@ use std::error::Error;
 /// Reads shards, and prints their samples (keys, fields, sizes) and the rate.
 #[derive(Parser)]
 struct Options {
-    /// Shards: a path or URL with braces or wildcards; without it, a small shard is written first and read.
+    /// Pattern of the shards: a path or URL with braces or wildcards. Without a pattern, a small shard is
+    /// first written to a temporary directory.
     pattern: Option<String>,
     /// Number of samples to print.
     #[arg(default_value_t = 10)]

@@ -1,4 +1,4 @@
-//! Wraps sources that the caller implements, and marks their errors with the secrets of the URL.
+//! Wraps sources that the caller implements, so that their errors do not show the secrets of a URL.
 
 use super::put_condition::PutCondition;
 use super::source::{GetOptions, GetResponse, ObjectInfo, Source};
@@ -9,8 +9,8 @@ use futures::future::{BoxFuture, FutureExt, TryFutureExt};
 use futures::stream::{BoxStream, StreamExt, TryStreamExt};
 use std::sync::Arc;
 
-/// A source that the caller implements. The text of its errors may repeat secrets of the URL. Each error is
-/// therefore marked with these secrets, and `Display` and `Debug` hide them.
+/// A source that the caller implements. The text of its errors may repeat secrets of the URL. This type
+/// therefore stores these secrets with each error, so that the error's `Display` and `Debug` can hide them.
 #[derive(Debug)]
 pub(super) struct CustomSource(pub(super) Arc<dyn Source>);
 

@@ -47,9 +47,9 @@ impl HttpHeaders {
     }
 
     /// Sends `Authorization: Bearer TOKEN` with the token that `token` returns. `token` is called before the
-    /// first request, and again when the server answers 401; if it then returns another token, the request is
-    /// sent once more. If `token` returns an error, the request fails with that error: [`ErrorKind::Io`] and
-    /// [`ErrorKind::Busy`] are retried.
+    /// first request, and again when the server answers 401. If `token` then returns another token, the
+    /// request is sent once more. If `token` returns [`ErrorKind::Io`] or [`ErrorKind::Busy`], the request is
+    /// retried. After any other error of `token`, the request fails with that error.
     ///
     /// For a URL with a user and password, these are sent instead of the token.
     pub fn bearer<F, T>(mut self, token: F) -> Self
@@ -70,7 +70,7 @@ impl fmt::Debug for HttpHeaders {
     }
 }
 
-/// The headers of one prefix.
+/// A URL prefix, and the headers that are sent to URLs with this prefix.
 #[derive(Debug)]
 pub(super) struct HeaderRule {
     prefix: url::Url,
@@ -132,7 +132,7 @@ fn is_reserved(name: &HeaderName) -> bool {
     by_store || by_protocol.contains(name)
 }
 
-/// The headers of all prefixes.
+/// The rules of all prefixes, the longest path first.
 #[derive(Debug, Default)]
 pub(super) struct HeaderRules(Vec<HeaderRule>);
 
@@ -151,7 +151,7 @@ impl HeaderRules {
         Ok(HeaderRules(rules))
     }
 
-    /// The headers of the longest prefix that applies to a URL.
+    /// The rule with the longest prefix of `url`.
     pub(super) fn find(&self, url: &url::Url) -> Option<&HeaderRule> {
         self.0.iter().find(|rule| rule.applies_to(url))
     }
@@ -160,7 +160,7 @@ impl HeaderRules {
 /// The caller's settings for web servers and the Hub.
 #[derive(Debug, Clone, Default)]
 pub(super) struct WebOptions {
-    /// The headers of prefixes.
+    /// Pairs of a URL prefix and the headers that are sent to URLs with this prefix.
     pub(super) headers: Vec<(SecretUrl, HttpHeaders)>,
     pub(super) hub_endpoint: Option<SecretUrl>,
 }

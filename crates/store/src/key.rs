@@ -1,9 +1,13 @@
 //! Converts between keys of buckets and paths of [`object_store`], which has its own rules.
 //!
-//! In a bucket, `a//b`, `a/` and `a/./b` are keys like any other. `object_store` refuses to parse such keys,
-//! and rejects a whole page of a listing that contains one. It can however join a path with an empty part.
-//! For listings, this module inserts a mark into such parts of the page before `object_store` parses it, and
-//! removes the marks afterwards.
+//! In a bucket, `a//b`, `a/` and `a/./b` are keys like any other. When `object_store` parses a key, it drops
+//! a slash at the beginning and at the end. If the rest of the key has an empty, `.` or `..` part, the key is
+//! refused, and so is the whole page of a listing that contains the key.
+//!
+//! - To read or write an object, this module joins a path from the parts of the key, because a joined path
+//!   may have empty parts.
+//! - For a listing, this module inserts a mark into each empty, `.` or `..` part of a key before
+//!   `object_store` parses the page, and removes the marks afterwards.
 
 use crate::secret_url::redact_text;
 use crate::{ErrorKind, Result};

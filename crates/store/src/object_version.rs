@@ -144,8 +144,8 @@ impl ObjectVersion {
         ErrorKind::Changed { before, after }.into()
     }
 
-    /// Whether both have the same size and the same text of the version. Equal texts may be weak versions:
-    /// use [`compare`](ObjectVersion::compare) to compare objects.
+    /// Whether both have the same size and the same version string. This does not prove that the bytes are
+    /// the same, because a version may be weak. To compare objects, use [`compare`](ObjectVersion::compare).
     #[doc(hidden)]
     #[must_use]
     pub fn is_identical(&self, other: &ObjectVersion) -> bool {

@@ -11,7 +11,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-/// Maximum number of bytes that are read ahead. Shorter chunks count as full buffers.
+/// Maximum number of bytes that are read ahead. A chunk that is shorter than a read buffer counts as a full
+/// buffer.
 const READ_AHEAD: usize = 512 << 10;
 
 /// A read that takes longer than this was not served from the page cache: a read from there takes 20 to 50
@@ -63,7 +64,8 @@ pub(super) fn offload_when_slow(
     OffloadWhenSlow { reads: SlowReads::Inline(chunks), score: 0 }
 }
 
-/// Maximum number of files that a process reads ahead, since no budget counts their memory.
+/// Maximum number of files that a process reads ahead. No budget limits the memory of the bytes that are read
+/// ahead, so the number of files is limited.
 const MAX_FILES: usize = 64;
 
 /// Permission to read one file ahead.

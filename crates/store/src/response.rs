@@ -24,7 +24,7 @@ const MAX_EXPLANATION: usize = 16 << 10;
 const EXPLANATION_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Checks the status and headers of a response to a GET of `url`. `options` are the options of the request.
-/// `version` returns the version of the object that the headers name.
+/// `version` returns the object's version from the headers of the response.
 pub(super) async fn read(
     response: Response,
     url: &str,
@@ -175,7 +175,7 @@ pub(super) async fn refused(response: Response, url: &str) -> Refusal {
 /// text does not name the environment variables that users of this crate can set.
 fn advice(code: &str, text: &str, headers: &HeaderMap, sent: &SentSecrets) -> String {
     match code {
-        // This code is from Google Cloud Storage.
+        // Google Cloud Storage sends this error code.
         "UserProjectMissing" if has_user_project() => {
             "; the requester pays, and GOOGLE_USER_PROJECT is sent for gs:// URLs alone: read this object by \
              its \
@@ -190,7 +190,8 @@ fn advice(code: &str, text: &str, headers: &HeaderMap, sent: &SentSecrets) -> St
         "UserProjectMissing" => {
             "; the requester pays: set GOOGLE_USER_PROJECT to the project that is billed".into()
         }
-        // This code is from S3. The response of S3 does not mention that the requester pays.
+        // The header `x-amz-request-id` means that S3 sent the response. Its text does not mention that the
+        // requester pays.
         "AccessDenied" if headers.contains_key("x-amz-request-id") => {
             "; if the requester pays for this bucket, set AWS_REQUEST_PAYER=requester".into()
         }

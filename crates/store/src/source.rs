@@ -45,9 +45,9 @@ pub trait Source: fmt::Debug + Send + Sync + 'static {
     /// [`ErrorKind::NotFound`] if there is no such object. The store adds the URL to any error.
     fn get(&self, url: &str, options: GetOptions) -> BoxFuture<'static, Result<GetResponse>>;
 
-    /// Identifies the storage system, as far as URLs do not: the endpoint or account of this source. Two
-    /// sources, also of different processes, share the objects in a [cache](super::Cache) only if they return
-    /// the same place. The place is hashed and never shown.
+    /// Returns what identifies this source's storage system in addition to the URL, such as an endpoint or an
+    /// account. Two sources, also of different processes, share the objects in a [cache](super::Cache) only
+    /// if they return the same place. The place is hashed and never shown.
     ///
     /// The default is the empty string.
     fn place(&self) -> String {

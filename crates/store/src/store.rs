@@ -342,8 +342,8 @@ impl Store {
     }
 }
 
-/// Time without a new object after which a listing of a bucket fails. Pages may be empty if many objects were
-/// deleted.
+/// A listing of a bucket fails if no new object arrives for this long, or for twice the retry timeout if that
+/// is longer. If many objects were deleted, pages may be empty.
 const MAX_EMPTY: Duration = Duration::from_secs(600);
 
 /// Waits for a response, at most for `limit`, if that is given.

@@ -158,12 +158,16 @@ impl CacheBuilder {
     ///
     /// With `DatasetBuilder::keep_shards`, or without `shuffle_shards`, each epoch reads the same blocks. If
     /// these blocks exceed the maximum, the block that was read least recently is the one that is needed
-    /// next. So blocks of such a dataset replace only blocks that are not in use. A block is in use if it was
-    /// read after this cache was opened. When the cache finds a block, all blocks that were read since the
-    /// previous read of that block are in use too: the same job read them before it was restarted. If all
-    /// blocks are in use, new blocks are not kept, so that each epoch finds all blocks that are in the cache.
-    /// The cache counts the bytes of new blocks that are not kept, until it finds a block. If they exceed
-    /// eight times `max_bytes`, all blocks that are in the cache count as not in use.
+    /// next. So blocks of such a dataset replace only blocks that are not in use. If all blocks are in use,
+    /// new blocks are not kept, so that each epoch finds all blocks that are in the cache.
+    ///
+    /// A block is in use if it was read after this cache was opened. Blocks that the same job read before a
+    /// restart are in use too. The cache recognises them when a read finds its block in the cache. If the
+    /// previous read of that block was at the time T, all blocks that were read at T or later are in use.
+    ///
+    /// The cache counts the bytes of the new blocks that are not kept. When a read finds its block in the
+    /// cache, the count is set to 0. If the count exceeds eight times `max_bytes`, all blocks in the cache
+    /// count as not in use.
     pub fn max_bytes(mut self, bytes: u64) -> Self {
         self.max_bytes = bytes;
         self

@@ -4,14 +4,15 @@
 //! - No reader is delayed. Requests begin only while the budget of the readers is
 //!   [idle](crate::Budget::idle), use a separate budget, and are dropped as soon as a reader waits.
 //! - Nothing is evicted: if there is no room, the prefetch of the object ends.
-//! - At most `max_bytes` of prefetched bytes are in the directory and have not been reached by their readers.
+//! - The directory has at most `max_bytes` prefetched bytes of objects that their readers have not reached.
 //!
 //! A loader opens the next shards of each stream, and the memory of the budget has room for some of their
-//! bytes. Each object requests a range from the budget, and waits for the grant. When a range is granted, the
-//! next missing blocks, of as many bytes as the range, are fetched into memory for the reader. While the
-//! object waits for a grant, or after [`MAX_AHEAD`] such fetches, the missing blocks that follow are fetched
-//! into the directory, in runs of up to [`RUN`] bytes. Each cache fetches one run at a time, for the object
-//! that will be read first. When the reader reaches the object, it fetches the blocks that are still missing.
+//! bytes. For each opened object, [`open_ahead`] requests ranges from the budget, one after the other. When
+//! the budget grants a range of n bytes, the next n bytes of missing blocks are fetched into memory for the
+//! reader. While `open_ahead` waits for a grant, or after [`MAX_AHEAD`] such fetches, the blocks that are
+//! still missing are fetched into the directory, in runs of up to [`RUN`] bytes. Each cache fetches one run
+//! at a time, for the object that will be read first. When the reader reaches the object, the reader fetches
+//! the blocks that are still missing then.
 //!
 //! Example: the memory has room for the shard A and the beginning of B; C is open too. While the trainer
 //! computes, the other blocks of B are fetched into the directory, and then the blocks of C. After A, the

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 pub(super) struct PrefetchQueue {
     max_bytes: u64,
     state: watch::Sender<QueueState>,
-    /// Number of objects added so far. It makes each turn unique.
+    /// Number of objects added so far. Each [`Turn`] contains this number, so that no two turns are equal.
     objects: AtomicU64,
 }
 
@@ -18,17 +18,18 @@ pub(super) struct PrefetchQueue {
 struct QueueState {
     waiting: BTreeSet<Turn>,
     is_running: bool,
-    /// Number of prefetched bytes in the directory that their readers have not reached.
+    /// Number of prefetched bytes in the directory. When a reader reaches an object, the object's bytes are
+    /// subtracted.
     ahead: u64,
 }
 
-/// The turn of an object: the number of the object in the queue of its reader, then a unique number. The
-/// lowest turn comes first.
+/// The sort key of an object in a [`PrefetchQueue`]: the object's number in the queue of its reader, then a
+/// unique number. The object with the lowest key is prefetched first.
 type Turn = (u64, u64);
 
 impl PrefetchQueue {
-    /// A queue that keeps at most `max_bytes` prefetched bytes in the directory before these bytes are read.
-    /// If `max_bytes` is 0, nothing is prefetched.
+    /// A queue that pauses prefetching while the directory has `max_bytes` prefetched bytes of objects that
+    /// their readers have not reached. If `max_bytes` is 0, nothing is prefetched.
     pub(super) fn new(max_bytes: u64) -> Self {
         PrefetchQueue { max_bytes, state: watch::Sender::default(), objects: AtomicU64::new(0) }
     }

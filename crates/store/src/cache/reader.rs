@@ -28,9 +28,9 @@ use std::sync::Arc;
 /// Maximum number of fetches that begin before the reader needs their bytes. They share the budget with all
 /// other reads.
 pub(super) const MAX_AHEAD: usize = 4;
-/// If a range is no longer than a block divided by this number, fetching the whole block is not worthwhile.
-/// Slices of an index are an exception: other slices of the same block will be read too. They are opened with
-/// a known version.
+/// If a range is no longer than the block size divided by this number, only the range is fetched, not whole
+/// blocks. The exception is a range that is opened with a known version: it is a slice of an indexed shard,
+/// and other slices in the same block will be read too.
 const SMALL_DIVISOR: u64 = 16;
 
 /// See the [module](self).
@@ -441,7 +441,7 @@ pub(super) fn is_small(cache: &CacheState, target: &FetchTarget, known: Option<&
 /// Requests the current version of the object from the source.
 async fn current_version(target: FetchTarget) -> Result<ObjectVersion> {
     let object = ObjectCell::default();
-    // `for_cache`: the reader that waits for `open` already counts the waiting time.
+    // With `for_cache`, this fetch counts no waiting time: the reader that waits for `open` counts it.
     let (wanted, expected) = (0..1, None);
     let mut byte = fetch(FetchTarget { wanted, expected, object: object.clone(), for_cache: true, ..target });
     while let Some(chunk) = byte.next().await {

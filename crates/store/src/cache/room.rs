@@ -6,19 +6,19 @@
 //! that is read in each epoch replaces only [unused](Eviction::Unused) blocks; if there are none, the new
 //! block is not kept. The blocks in the cache stay, and each epoch finds all of them.
 //!
-//! A block is in use if it was used since this process opened the cache. When the process finds a block in
-//! the cache, all blocks that were used since the previous use of that block are in use too: the same job
-//! used them before it was restarted. If the process finds no block while it reads many times the size of the
-//! cache, the job reads other data than the cache has. Then no block is in use.
+//! A block is in use if it was used since this process opened the cache. Blocks that the same job used before
+//! a restart are in use too. The process recognises them when it finds a block in the cache. If the previous
+//! use of that block was at the time T, all blocks that were used at T or later are in use. If the process
+//! reads many times the size of the cache and finds no block, the job reads other data than the cache has.
+//! Then no block is in use.
 
 use std::time::SystemTime;
 
-/// A process lists the directory again after it has written the maximum size divided by this number, or an
-/// eighth of the free bytes if that is more. So several processes together exceed the maximum by only a few
-/// percent.
+/// After a listing of the directory, a process may write `max_bytes / LISTING_DIVISOR` bytes before it lists
+/// the directory again. If an eighth of the free bytes is more, the process may write that number of bytes.
+/// Several processes together therefore exceed the maximum size by only a few percent.
 const LISTING_DIVISOR: u64 = 32;
-/// The new blocks that are not kept are counted until a block is found. If their total size exceeds this many
-/// times the maximum size, all blocks in the cache count as unused.
+/// If [`Room::not_kept`] exceeds this many times the maximum size, all blocks in the cache count as unused.
 const UNUSED_FACTOR: u64 = 8;
 
 /// The blocks that may be evicted for a new block.
@@ -38,15 +38,15 @@ pub(super) struct Room {
     max_bytes: u64,
     /// Number of bytes that can be written before the next listing.
     left: u64,
-    /// Number of further bytes that are refused without a new listing. It is 0 unless the last listing found
-    /// neither room nor enough unused blocks.
+    /// Number of further bytes that are refused without a new listing. A listing that may evict blocks sets
+    /// this number: to 0 if there is room after the eviction, otherwise to more than 0.
     full: u64,
-    /// As `full`, but for blocks that are written with [`Eviction::Never`].
+    /// As `full`, but for blocks that are written with [`Eviction::Never`]. Each listing sets this number.
     full_without_eviction: u64,
     /// Blocks that were used since this time are in use.
     in_use_since: SystemTime,
-    /// Number of bytes that were not kept because there were no unused blocks. Set to 0 whenever a block is
-    /// found in the cache.
+    /// Number of bytes of new blocks that were not kept because no block in the cache was unused. Set to 0
+    /// whenever a block is found in the cache.
     not_kept: u64,
 }
 

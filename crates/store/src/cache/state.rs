@@ -35,8 +35,8 @@ pub(super) struct CacheState {
     pub(super) block_size: u64,
     pub(super) prefetch: Arc<PrefetchQueue>,
     changes: Mutex<WaitingChanges>,
-    /// Number of changes that have not been made yet, and of fetches that still receive a block only for the
-    /// cache.
+    /// Number of [`UnfinishedGuard`]s: one for each waiting change, one for each fetch that only completes a
+    /// block for the cache, and one for each disk operation of a prefetch.
     pub(super) unfinished: watch::Sender<usize>,
     /// The files in which damage was found.
     damaged: Mutex<HashSet<PathBuf>>,

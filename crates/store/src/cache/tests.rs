@@ -89,7 +89,8 @@ fn a_disk_that_damages_every_write_is_an_error() {
         cache.flush();
     }
     flips.store(false, SeqCst);
-    // This process has already found damage in the remaining files, so reading them again would be an error.
+    // All files that are left are damaged, and this process has found damage in the same blocks before. A
+    // read of such a file would return `DamagedCache`, so the test deletes the files.
     let left = files(directory.path());
     left.iter().for_each(|path| std::fs::remove_file(path).unwrap());
     for _ in 0..2 {

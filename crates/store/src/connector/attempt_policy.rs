@@ -29,9 +29,9 @@ const MAX_TOKEN: usize = 1 << 20;
 const MIN_SEND_RATE: u64 = 64 << 10;
 
 tokio::task_local! {
-    /// Set while bytes of objects are requested. A task-local variable, because the requests for credentials
-    /// cannot carry a mark: `object_store` makes them in `CredentialProvider::get_credential`, which takes no
-    /// argument.
+    /// Set while bytes of an object are requested. A request for credentials that is sent meanwhile is
+    /// retried for less time. This fact cannot be passed as an argument, because `object_store` calls
+    /// `CredentialProvider::get_credential`, which has no parameters. Therefore this variable is task-local.
     static READING: ();
 }
 
@@ -70,8 +70,9 @@ impl AttemptPolicy {
         self.read_timeout + Duration::from_secs(bytes as u64 / MIN_SEND_RATE)
     }
 
-    /// How long requests are retried. While bytes are requested, this is so short that two credential servers
-    /// can be tried before the reader's timeout for the response.
+    /// How long a request is retried. While bytes of an object are requested, this time is at most a quarter
+    /// of the stall timeout. Two credential servers can then be tried before the request for the bytes times
+    /// out.
     fn retry_limit(&self) -> Duration {
         let FetchLimits { retry_timeout, stall, .. } = self.limits;
         let is_reading = READING.try_with(|()| ()).is_ok();

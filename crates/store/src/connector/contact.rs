@@ -4,14 +4,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Two failures belong to the same series only if at most this much time passes between them.
+/// If at least this much time passes between two successive failures, the second one begins a new series.
 const SERIES_GAP: Duration = Duration::from_secs(15);
 
 /// Whether a server has ever sent a response, and since when its requests have failed.
 #[derive(Debug, Default)]
 pub(super) struct Contact {
     responded: AtomicBool,
-    /// The times of the first and the last failure of a series without a gap of [`SERIES_GAP`].
+    /// The times of the first and the last failure of the latest series (see [`SERIES_GAP`]).
     failures: Mutex<Option<(Instant, Instant)>>,
 }
 

@@ -35,8 +35,8 @@ pub(super) fn checked(request: http::Result<HttpRequest>, place: &str) -> Result
     request.map_err(|_| unusable(format!("{place}: it has characters that cannot be sent in a request")))
 }
 
-/// Sends a request, and parses the JSON of its response. Error messages contain `place`, the file and the
-/// field that caused the request.
+/// Sends a request, and parses the JSON of its response. `place` names the file and the field that caused the
+/// request. The messages of permanent errors contain `place`.
 pub(super) async fn send_json(
     client: &CredentialClient,
     request: HttpRequest,

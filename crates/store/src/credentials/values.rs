@@ -9,8 +9,8 @@ pub(super) fn unusable(what: impl Into<String>) -> Error {
     ErrorKind::Denied(what.into().into()).into()
 }
 
-/// Puts `place` in front of a request's error: it names the file and the field of the credential. Temporary
-/// faults stay unchanged.
+/// Prefixes the message of a request's error with `place`, which names the file and the field of the
+/// credential. Returns temporary faults unchanged.
 pub(super) fn with_origin(error: Error, place: &str) -> Error {
     match error.kind() {
         ErrorKind::Denied(_) | ErrorKind::NotFound(_) | ErrorKind::Store(_) => {

@@ -40,7 +40,7 @@ pub(super) async fn get(target: &QueuedTarget, options: GetOptions, attempt: u32
     }
 }
 
-/// The time to wait before a second request; `None` if there must be none.
+/// How long to wait for a response before a second request is sent; `None` if no second request may be sent.
 fn may_hedge(target: &QueuedTarget, options: &GetOptions) -> Option<Duration> {
     let is_free = target.meter.host_pause().left().is_zero();
     let may = target.limits.hedge > 0.0 && length(options) <= MAX_HEDGED && is_free;

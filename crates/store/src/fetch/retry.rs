@@ -14,9 +14,11 @@ use std::time::{Duration, Instant};
 /// Maximum pause before a retry, unless the store asks for a longer one.
 pub(crate) const MAX_PAUSE: Duration = Duration::from_secs(30);
 
-/// How long to retry a server that has never sent a response, if it refuses connections or has no address.
+/// How long a request is retried if connections are refused, or if the host has no address or cannot be
+/// reached. Applies only to a server that has never sent a response.
 pub(crate) const REFUSED: Duration = Duration::from_secs(2);
-/// How long to retry a server that has never sent a response, if it sends nothing.
+/// How long a request is retried if its tries time out. Applies only to a server that has never sent a
+/// response.
 const SILENT: Duration = Duration::from_secs(60);
 
 /// Number of bytes that count as progress: after a response with at least this many bytes, tries and time are
@@ -39,7 +41,8 @@ pub(super) struct RequestContext<'a> {
     pub(super) budget: &'a Budget,
 }
 
-/// Counts the tries of one request, and of requests for the rest of its range, since the last progress.
+/// Counts the tries of one request since the last progress (see [`MIN_PROGRESS`]). If a response breaks off,
+/// the request for the remaining bytes of the range is the next try.
 #[derive(Debug)]
 pub(crate) struct Retries {
     tries: u32,

@@ -17,13 +17,14 @@ use std::time::{Duration, Instant, SystemTime};
 /// Headers of a redirect to a link: the hash of the file's content, and the file's size.
 const LINKED_ETAG: &str = "x-linked-etag";
 const LINKED_SIZE: &str = "x-linked-size";
-/// A link is no longer used when less than this time is left until its end, since requests take time to
-/// arrive.
+/// A link is no longer used when it expires in less than this time, because requests take time to arrive. If
+/// its lifetime is shorter than twice this time, the link is used for half of its lifetime.
 const MARGIN: Duration = Duration::from_secs(5 * 60);
-/// How long a link is used if its end is unknown, and the maximum for any link.
+/// The assumed lifetime of a link whose expiry time is unknown.
 const UNKNOWN_LIFE: Duration = Duration::from_secs(5 * 60);
+/// A link with a longer lifetime is used as if it had this lifetime.
 const MAX_LIFE: Duration = Duration::from_secs(24 * 3600);
-/// Number of files above which links that have ended are removed.
+/// Expired links are removed only if [`Links`] has entries for at least this many files.
 const MAX_LINKS: usize = 4096;
 
 /// The location of a file on another server than the Hub.
@@ -104,7 +105,7 @@ pub(super) fn content_hash(headers: &HeaderMap) -> Option<String> {
     Some(if is_hash { format!("\"{hash}\"") } else { tag })
 }
 
-/// The time until a signed link ends. If the query has several end times, the first one is used.
+/// The time until a signed link expires. If the query has several expiry times, the earliest one is used.
 fn life(query: &str, now: SystemTime) -> Option<Duration> {
     let find = |name: &str| {
         let mut pairs = url::form_urlencoded::parse(query.as_bytes());
@@ -129,7 +130,7 @@ fn life(query: &str, now: SystemTime) -> Option<Duration> {
     Some(first.duration_since(now).unwrap_or_default())
 }
 
-/// The end time in a policy of CloudFront: JSON in base64, with three characters replaced.
+/// The expiry time in a policy of CloudFront. The policy is JSON in base64, with three characters replaced.
 fn policy_end(policy: &str) -> Option<u64> {
     let base64 = policy.replace('-', "+").replace('_', "=").replace('~', "/");
     let policy = String::from_utf8(BASE64.decode(base64).ok()?).ok()?;

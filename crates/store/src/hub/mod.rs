@@ -44,7 +44,7 @@ use std::sync::Arc;
 use tokio::sync::Mutex;
 use tree::TreeEntry;
 
-/// The header with the commit of a response.
+/// The response header that names the commit of the file.
 const COMMIT_HEADER: &str = "x-repo-commit";
 
 /// A dataset of the Hub.

@@ -10,8 +10,8 @@ use percent_encoding::percent_decode_str;
 const DEFAULT_REVISION: &str = "main";
 /// The kinds of repositories. A URL has the kind before the owner; the URL of a model may omit it.
 const KINDS: [&str; 5] = ["datasets", "models", "spaces", "kernels", "buckets"];
-/// The beginnings of revisions in which a slash needs no encoding, as in `NAME@refs/pr/7`. One more part of
-/// the path follows each of these beginnings.
+/// If a revision begins with one of these prefixes, its slashes need not be encoded, as in `NAME@refs/pr/7`.
+/// Such a revision ends before the first slash after the prefix.
 const REFS: [&str; 2] = ["refs/convert/", "refs/pr/"];
 
 /// Length of the repository and revision at the beginning of the text after `hf://`.

@@ -41,10 +41,10 @@ pub(super) fn check_framing(headers: &HeaderMap) -> Result<()> {
     Ok(())
 }
 
-/// A fault of the network, with the given kind or else with the kind of the I/O error that caused it.
-///
-/// It is [`ErrorKind::Io`], which is retried. If the next connection would fail in the same way, it is
-/// [`ErrorKind::Store`], which is not retried.
+/// Converts a fault of the network to an [`Error`]. If the next connection would fail in the same way, the
+/// error is [`ErrorKind::Store`], which is not retried. Otherwise it is [`ErrorKind::Io`], which is retried.
+/// That error has the [`io::ErrorKind`] `kind`, or if `kind` is `None`, the one of the I/O error that caused
+/// the fault.
 pub(crate) fn network_fault(error: &(dyn StdError + 'static), kind: Option<io::ErrorKind>) -> Error {
     if let Some(unreadable) = causes(error).find_map(as_hyper).filter(|error| error.is_parse()) {
         return malformed(&unreadable.to_string());
@@ -76,8 +76,8 @@ fn causes<'a>(error: &'a (dyn StdError + 'static)) -> impl Iterator<Item = &'a (
     iter::successors(Some(error), |error| cause(*error))
 }
 
-/// A temporary fault, even if TLS caused it: [`ErrorKind::Io`] with the given kind. Without a given kind, it
-/// has the kind of the I/O error that caused it.
+/// Converts a fault of the network or of TLS to an [`ErrorKind::Io`], which counts as temporary. The error
+/// has the [`io::ErrorKind`] `kind`, or if `kind` is `None`, the one of the I/O error that caused the fault.
 fn temporary_fault(error: &(dyn StdError + 'static), kind: Option<io::ErrorKind>) -> Error {
     // The innermost kind that is not `Other`.
     let kinds = causes(error).filter_map(|error| error.downcast_ref::<io::Error>()).map(io::Error::kind);

@@ -12,10 +12,10 @@ use std::sync::Arc;
 /// Maximum number of redirects of one request.
 const MAX_REDIRECTS: usize = 10;
 
-/// The URI and headers of a request. The same rules apply to all requests: https redirects only to https, and
-/// another server gets only [a few headers](is_public).
+/// The URI and headers of a request. All redirects follow the same rules. A redirect from https must lead to
+/// https. A redirect to another server keeps only [a few headers](is_public).
 ///
-/// It also keeps the secrets that were sent before each redirect: a response may repeat them.
+/// This type also keeps the secrets that were sent before each redirect, because a response may repeat them.
 pub(crate) struct RequestTarget {
     pub(crate) uri: Uri,
     pub(crate) headers: HeaderMap,
@@ -164,8 +164,9 @@ pub(crate) fn is_public(name: &HeaderName) -> bool {
     public.contains(name)
 }
 
-/// Whether the header only describes the request. Its value is no secret and is not removed from error
-/// messages, which may contain the same text by chance. Other servers do not get this header.
+/// Whether the header only describes the request, so that its value is no secret. Such a value is not removed
+/// from error messages, because the messages may contain the same text by chance. Nevertheless, a redirect to
+/// another server removes the header.
 fn is_technical(name: &HeaderName) -> bool {
     let technical = [
         "content-encoding",

@@ -10,7 +10,8 @@ use std::path::PathBuf;
 /// Train a small ResNet in burn, on the CPU.
 #[derive(Debug, Parser)]
 struct Args {
-    /// Shards of 32x32 images (jpg, png, webp) and classes (cls); without it, synthetic images
+    /// Shards of 32x32 images (jpg, png, webp) and classes (cls). Without this option, synthetic images are
+    /// used
     #[arg(long, value_name = "URL")]
     shards: Option<String>,
     /// Number of classes

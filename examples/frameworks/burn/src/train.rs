@@ -17,7 +17,7 @@ pub struct Step {
     pub accuracy: f32,
 }
 
-/// Trains for `epochs` epochs, each one iteration over `loader`, and calls `log` after each step.
+/// Trains for `epochs` epochs. Each epoch is one iteration over `loader`. Calls `log` after each step.
 ///
 /// # Errors
 /// Returns the first error of the data.

@@ -5,7 +5,7 @@ use shardstream::feed::Feed;
 use shardstream::prelude::*;
 use shardstream::{Error, Result};
 
-/// Images as (N, RGB, height, width), and N classes.
+/// Images as (N, RGB, height, width), and the class number of each image.
 pub type Inputs = (Tensor, Tensor);
 
 /// Copies a batch to a device. A candle tensor cannot borrow the batch's memory.

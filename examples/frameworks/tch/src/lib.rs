@@ -6,7 +6,8 @@ use shardstream::prelude::*;
 use shardstream::{Error, Result};
 use tch::{Device, Kind, Tensor};
 
-/// Images as (N, RGB, height, width), and N classes as 64-bit integers, which torch's losses take.
+/// Images as (N, RGB, height, width), and the class number of each image. The class numbers are 64-bit
+/// integers, as torch's losses require.
 pub type Inputs = (Tensor, Tensor);
 
 /// Copies a tensor of a batch into torch's memory, and from there to the device.

@@ -38,13 +38,13 @@ struct Args {
     /// Format of the images
     #[arg(long, value_enum, default_value_t = Format::Png)]
     format: Format,
-    /// Shuffle with this seed, each copy in another order; without it, keep the order of the source
+    /// Shuffle with this seed, each copy in another order. Without a seed, keep the order of the source
     #[arg(long, value_name = "SEED")]
     shuffle_seed: Option<u64>,
     /// Remove existing shards with the same names
     #[arg(long)]
     overwrite: bool,
-    /// Number of threads that encode images; 0: the number of cores
+    /// Number of threads that encode images. With 0, it is the number of cores
     #[arg(long, default_value_t = 0)]
     threads: usize,
 }

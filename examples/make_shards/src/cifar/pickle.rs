@@ -466,7 +466,8 @@ impl<'a> Machine<'a> {
             return Err(self.malformed("a state that is not a tuple"));
         };
         match self.node(object) {
-            // The state has the byte order and the alignment, which have no effect on bytes.
+            // The state of a type has its byte order and alignment. Neither has an effect on `u1`, whose
+            // elements are single bytes.
             Node::Type => Ok(()),
             Node::Array(_) => {
                 let [version, shape, kind, is_column_major, data] = state[..] else {

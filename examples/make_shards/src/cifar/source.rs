@@ -77,8 +77,8 @@ pub struct Sets {
     pub test: Images,
 }
 
-/// Reads both sets from a folder, or from the downloaded archive, compressed or not. If the source has the
-/// files of both forms, reads the binary form.
+/// Reads both sets from a folder, or from the downloaded archive, compressed or not. If the source has binary
+/// files and Python files, reads the binary files.
 ///
 /// # Errors
 /// [`Error::NoBatches`] if there is no batch, [`Error::Batch`] if a batch is missing or damaged, and the

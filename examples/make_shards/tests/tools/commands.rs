@@ -1,11 +1,11 @@
-//! Runs the commands exactly as the pages show them, with a test server as the bucket for `gs://`.
+//! Runs the commands exactly as the documentation pages show them. A test server is the `gs://` bucket.
 
 use crate::{bucket, cifar};
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// The commands that run one of the tools, from the shell blocks of a page.
+/// The commands in the shell blocks of a page that run `make_cifar_shards`.
 fn commands(page: &str) -> Vec<String> {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(page);
     let text = fs::read_to_string(page).unwrap().replace("\\\n", " ");

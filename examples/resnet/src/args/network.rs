@@ -10,8 +10,8 @@ use shardstream_pjrt::PluginOption;
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Network", about = None, long_about = None)]
 pub struct NetworkArgs {
-    /// Exported program, by name (resnet8, resnet50-224-bf16-x8 …) or by path, without .json; without it, the
-    /// other options of this group choose a built-in program, by default resnet8
+    /// Exported program, by name (resnet8, resnet50-224-bf16-x8 …) or by path, without .json. If this option
+    /// is not set, the other options of this group choose a built-in program, by default resnet8
     #[arg(long, value_name = "NAME|PATH")]
     pub artifact: Option<String>,
     /// Network: resnet8, resnet18, resnet20, resnet50
@@ -29,9 +29,9 @@ pub struct NetworkArgs {
     /// Devices of all processes together
     #[arg(long, conflicts_with = "artifact")]
     pub devices: Option<usize>,
-    /// cpu, cuda or tpu, or the path of a PJRT plugin (a shared library); without it, the plugin of this
-    /// machine's TPU or GPU, else of the CPU. The plugins for cuda (3.2 GB) and cpu (64 MB) are downloaded
-    /// the first time
+    /// cpu, cuda or tpu, or the path of a PJRT plugin (a shared library). If this option is not set, the
+    /// plugin of this machine's TPU or GPU is used, or else of the CPU. The plugins for cuda (3.2 GB) and cpu
+    /// (64 MB) are downloaded the first time
     #[arg(long, value_name = "KIND|PATH")]
     pub plugin: Option<PluginChoice>,
     /// An option that the plugin gets when it opens its devices; may be given several times
