@@ -1,6 +1,7 @@
 //! Decoding an image file takes little memory and time, whatever size its header claims.
 //!
-//! The first byte chooses the format; the rest follows the format's signature in the file.
+//! The first byte of the input chooses the format. The file consists of the format's signature, the other
+//! bytes of the input, and the format's end marker if the format has one.
 
 use crate::memory::within;
 use shardstream::image::{Image, ImageMode};

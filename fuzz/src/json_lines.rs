@@ -32,7 +32,8 @@ fn parse(format: &JsonLines, start: &ParserStart, text: &[u8], chunk: usize) -> 
     results
 }
 
-/// The first byte chooses the options, the second the length of chunks; the rest is the text.
+/// The first byte of `data` chooses the options, the second the length of chunks; the other bytes are the
+/// text.
 pub fn run(data: &[u8]) {
     let [how, chunk, text @ ..] = data else { return };
     let mut limits = Limits::default();

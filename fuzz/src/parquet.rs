@@ -34,7 +34,7 @@ fn parse(file: &[u8], first: u64, most: usize) -> Vec<String> {
     found
 }
 
-/// The first byte chooses the length of chunks and the first row; the rest is the file.
+/// The first byte of `data` chooses the length of chunks and the first row; the other bytes are the file.
 pub fn run(data: &[u8]) {
     let [how, file @ ..] = data else { return };
     memory::within(64 << 20, || {

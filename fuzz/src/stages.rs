@@ -191,8 +191,8 @@ fn samples(items: &[Option<u32>], names: &[u8; 4], text: &[u8]) {
     }
 }
 
-/// The first byte is the number of items. The items follow, a byte each (255 is an error). The rest is the
-/// chain, three bytes for each stage.
+/// The first byte of `data` is the number of items. The items follow, a byte each (255 is an error). The
+/// other bytes are the chain, three bytes for each stage.
 pub fn run(data: &[u8]) {
     let [count, data @ ..] = data else { return };
     let (items, rest) = data.split_at(usize::from(count % 64).min(data.len()));

@@ -58,8 +58,8 @@ impl Job {
             return keys.build();
         }
         // The loader without the index has two more stages. `flat_map` makes two items of each sample, so a
-        // state may be recorded between the two. `GroupBy` holds items back, so a state includes numbers for
-        // this stage.
+        // state may be recorded between the two. `GroupBy` keeps an item until the item's group is complete,
+        // so a state lists the items that this stage keeps.
         let group = |key: &String| Ok(key.bytes().last().unwrap_or_default() % 3);
         let pairs =
             keys.flat_map(|key| Ok([key.clone(), key])).stage("pairs", move || GroupBy::new(2, group));
@@ -123,7 +123,7 @@ fn parse(text: &str) -> Option<State> {
     }
 }
 
-/// The first byte says what the rest is: a text, or edits of one or two states of [`Job`].
+/// The first byte of `data` says what the other bytes are: a text, or edits of one or two states of [`Job`].
 pub fn run(data: &[u8]) {
     let [how, rest @ ..] = data else { return };
     match how % 4 {

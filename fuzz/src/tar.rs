@@ -84,8 +84,8 @@ fn cut(mut archive: Bytes, chunk: usize, seed: u8) -> impl Iterator<Item = Bytes
     })
 }
 
-/// The first byte chooses the options. The second byte sets the maximum length of chunks, and the third byte
-/// seeds their random lengths. The rest is the archive.
+/// The first byte of `data` chooses the options. The second byte sets the maximum length of chunks, and the
+/// third byte seeds their random lengths. The other bytes are the archive.
 pub fn run(data: &[u8]) {
     let [how, chunk, seed, archive @ ..] = data else { return };
     let mut archive = archive.to_vec();

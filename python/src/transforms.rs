@@ -28,7 +28,7 @@ impl From<Extent> for Size {
     }
 }
 
-/// A number or a range: of factors or of degrees.
+/// An option of a transform, such as the degrees of a rotation: either one number or a range.
 #[derive(Deserialize, Clone, Copy)]
 #[serde(untagged)]
 pub(crate) enum Amount {

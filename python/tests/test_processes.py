@@ -153,7 +153,7 @@ import logging, os, shardstream, sys, time
 logging.basicConfig(format="%(message)s", level=logging.DEBUG)
 batches = iter(shardstream.Loader(sys.argv[1], {"label": "cls"}, 8, threads=1))
 next(batches)
-# Meanwhile the loader reads shards in advance; the next call logs these events.
+# Meanwhile the loader reads shards in advance. Its log events are queued until the next call of the loader.
 time.sleep(0.5)
 if os.fork() == 0:
     batches.close()

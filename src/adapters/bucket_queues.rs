@@ -83,8 +83,9 @@ impl<T> BucketQueues<T> {
         self.pushed += 1;
     }
 
-    /// Takes an item for the next sequence number: of this shape, of a smaller shape, or of any shape if
-    /// `shape` is `None`. Returns `None` if more items must be pushed first.
+    /// Takes an item of this shape, for the next sequence number. If no such item waits, and no more items
+    /// may wait, takes an item of a smaller shape. If `shape` is `None`, takes an item of any shape. Returns
+    /// `None` if more items must be pushed first.
     pub(crate) fn take(&mut self, shape: Option<usize>) -> Option<Taken<T>> {
         // After a restore, no item is taken before all saved items are queued again. Otherwise `save` would
         // not know the front of each queue.

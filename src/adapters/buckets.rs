@@ -99,8 +99,8 @@ impl<const N: usize> Buckets<N> {
                 counts[bucket] += 1.0;
             }
         }
-        // The count of each shape gets a margin, beginning with the largest shape. The margin of shape A is
-        // taken from the count of shape B, the largest other shape that fits into A.
+        // Each shape A, from the largest shape to the smallest, takes a margin from the count of another
+        // shape B. Of the other shapes that fit into A, B is the largest.
         let mut order: Vec<usize> = (0..self.shapes.len()).collect();
         order.sort_by_key(|bucket| std::cmp::Reverse(self.volume(*bucket)));
         for at in 0..order.len() {
@@ -152,8 +152,9 @@ impl<const N: usize> Buckets<N> {
 
     /// Sets how many items of each stream may wait for a batch of their shape. If this number of items wait
     /// and none of them has the shape of the current step, a smaller item is padded to that shape. If no
-    /// smaller item waits, the sequence number is a gap. Default: 256. Waiting items are held in memory, in
-    /// each stream of the rank, and no memory budget includes them: set a smaller number for large items.
+    /// smaller item waits, the batch has a gap, and therefore one item less. Default: 256. Waiting items are
+    /// held in memory, in each stream of the rank, and no memory budget includes them: set a smaller number
+    /// for large items.
     pub fn look_ahead(self, items: usize) -> Self {
         Buckets { look_ahead: items, ..self }
     }

@@ -45,7 +45,7 @@ pub struct Pack<N> {
     fit: Fit,
     /// The waiting documents, each with its number in the input.
     documents: VecDeque<(u64, vec::IntoIter<N>)>,
-    /// Number of the first waiting document's tokens that are already in earlier rows.
+    /// How many tokens of the first waiting document are already in earlier rows.
     used: u64,
     /// After a restore: the saved value of `used`, for the first document that is pushed.
     resumed: u64,
@@ -53,8 +53,8 @@ pub struct Pack<N> {
     waiting: usize,
     /// Number of pushed documents.
     pushed: u64,
-    /// Number of documents pushed before the current look-ahead began. A restore pushes the documents since
-    /// then again.
+    /// How many documents were pushed before the current look-ahead began. After a restore, only the
+    /// documents after these are pushed again.
     first: u64,
     /// Packed rows that have not been returned.
     ready: VecDeque<PackedRow<N>>,

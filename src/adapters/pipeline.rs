@@ -144,8 +144,8 @@ impl<S, T> Pipeline<S, T> {
         self.over(|source| Staged::new(source, stage))
     }
 
-    /// A pipeline that borrows the source. The pipeline that the next call returns shuffles with different
-    /// random numbers.
+    /// Returns a pipeline that borrows the source. Each call increments the epoch of the seed, so that the
+    /// pipelines of different calls shuffle differently.
     pub(super) fn by_mut(&mut self) -> Pipeline<&mut S, T> {
         let seed = self.seed;
         self.seed.epoch = seed.epoch.wrapping_add(1);

@@ -10,7 +10,8 @@ use std::sync::Arc;
 /// Returns the bucket of an item, and the number of tokens or pixels of the item.
 type Measure<T> = Box<dyn Fn(&T) -> Result<(usize, u64)> + Send + Sync>;
 
-/// Collects items into batches of several shapes: items wait in a queue until a batch has their shape.
+/// Collects items into batches of several shapes. Each shape has a queue, in which items of this shape wait
+/// for a batch.
 pub(super) struct ShapedItems<T> {
     plan: Arc<BucketPlan>,
     queues: BucketQueues<T>,

@@ -123,7 +123,8 @@ pub trait Stage<In> {
 /// The saved state of a stage: how many of its last inputs the stage needs again, and some numbers.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct SavedStage {
-    /// How many of the last inputs the stage needs again: all from the oldest input that it still holds.
+    /// How many of the last inputs the stage needs again: the oldest input that the stage still holds, and
+    /// all inputs after it.
     pub inputs: u64,
     /// Other numbers that the stage needs, for example the number of outputs that it has already returned for
     /// these `inputs`. Save only a few numbers, because every state of the job contains them.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 /// `seg.png` before `png`.
 pub(super) struct Registry<F: ?Sized> {
     functions: BTreeMap<String, Arc<F>>,
-    /// The error of the first call that named no extension.
+    /// The error of the first call of `set` or `remove` that was given no extension.
     bad: Option<String>,
 }
 
@@ -42,7 +42,7 @@ impl<F: ?Sized> Registry<F> {
         named
     }
 
-    /// Fails if an option named no extension.
+    /// Fails if a call of `set` or `remove` was given no extension.
     pub(super) fn check(&self) -> Result<()> {
         match &self.bad {
             None => Ok(()),

@@ -38,7 +38,7 @@ pub enum Cut {
 /// use shardstream::audio::Audio;
 /// use shardstream::collate::{AudioColumn, Columns, Cut};
 ///
-/// // A second at 16,000 frames per second, of one channel, from a random place.
+/// // One second of sound: one channel, 16,000 frames per second, cut at a random position.
 /// let speech = AudioColumn::new("flac;wav", 16_000, 16_000).cut(Cut::Random);
 /// let short = Audio::new(16_000, 2, vec![0.5, 1.0, 0.0, -1.0])?;
 /// let sample = Sample::new("0001").with("wav", Value::other(short));
@@ -82,7 +82,8 @@ impl AudioColumn {
         self
     }
 
-    /// Sets which part of a longer sound is kept. Default: the beginning.
+    /// Sets which part of a sound is kept if the sound has more frames than the column stores. Default: the
+    /// beginning.
     #[must_use]
     pub fn cut(mut self, cut: Cut) -> Self {
         self.cut = cut;

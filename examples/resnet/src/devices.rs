@@ -20,9 +20,10 @@ pub struct Join {
     pub timeout: Duration,
 }
 
-/// Opens the devices. The user's `options` override the options that this function sets. GPU processes wait
-/// for each other; with other plugins, this program does not join processes to a job. `run` describes what
-/// must be the same in all processes: the first step and the options.
+/// Opens the devices. The user's `options` override the options that this function sets. If the job has
+/// several processes and they use GPUs, this function joins this process to the job and waits for the other
+/// processes. On other devices, this function joins no job. `run` describes what must be the same in all
+/// processes: the first step and the options.
 pub fn open(
     found: &FoundPlugin,
     artifact: &Artifact,

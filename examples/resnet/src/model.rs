@@ -22,7 +22,8 @@ pub struct Hyper {
     pub weight_decay: f32,
     /// Share of the target that is spread evenly over the classes, 0 to 1.
     pub label_smoothing: f32,
-    /// Nesterov momentum: factor of the last update in the next update, from 0 to below 1.
+    /// Nesterov momentum, from 0 to below 1: at each step, the sum of earlier gradients is multiplied by this
+    /// factor.
     pub momentum: f32,
 }
 

@@ -24,8 +24,9 @@ const COUNT_POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// The time within which the current step must end, if the ranks have no shared URL and so cannot agree on a
 /// step.
 const UNAGREED_TIMEOUT: Duration = Duration::from_secs(10);
-/// After this number of started steps, the result of a step has been read. All ranks together have computed
-/// that result, so all ranks are running, and have deleted the notes of earlier runs.
+/// When this rank has started this number of steps, it has read the result of at least one step. All ranks
+/// together compute each result. So all ranks are running by then, and each rank has deleted its notes (see
+/// [`RankNotes`]) of earlier runs.
 const MIN_STARTED_FOR_CLEAN_NOTES: u64 = 4;
 
 /// A request to stop, and the step after which the training stops. Clones share one request.
@@ -45,10 +46,10 @@ struct Gate {
     idle: bool,
     /// Whether no step may start until `last` is set.
     frozen: bool,
-    /// Whether a thread of this process waits for a request on any rank, and then agrees with the other ranks
-    /// on a step.
+    /// Whether the thread that runs `agree` is still running. The thread waits until any rank is asked to
+    /// stop, or until this rank has finished; it then sets `last`.
     agreeing: bool,
-    /// Whether the training has ended without a request.
+    /// Whether `finish` was called, so that this rank starts no further step.
     finished: bool,
     /// Number of steps of training and validation that were started.
     started: u64,
@@ -127,8 +128,9 @@ impl Stop {
         true
     }
 
-    /// Reports to this process and to the other ranks that no step follows. The other ranks need the report,
-    /// since a slower rank may still get a request to stop.
+    /// Reports to this process and to the other ranks that this rank starts no further step. A slower rank
+    /// may still be asked to stop. The ranks then agree on the last step, for which they need the reports of
+    /// all ranks.
     pub fn finish(&self) {
         let mut gate = self.gate();
         gate.finished = true;
@@ -149,7 +151,8 @@ impl Stop {
         }
     }
 
-    /// Waits for a request on any rank, and agrees with the other ranks on the last step.
+    /// Waits until any rank is asked to stop, or until this rank has finished. Then writes this rank's step
+    /// count for the other ranks, and sets the last step.
     fn agree(&self, notes: &RankNotes) {
         drop(self.wait(|gate| gate.started >= MIN_STARTED_FOR_CLEAN_NOTES || gate.finished, None));
         loop {

@@ -13,7 +13,8 @@ fn run(steps: &str, dir: &Path) -> Vec<String> {
     text.lines().filter(|line| line.starts_with("step ")).map(str::to_owned).collect()
 }
 
-/// The directory is checked before the device is opened: the plugin of the test does not exist.
+/// The plugin of this test does not exist, and yet the error is about the directory. So the program checks
+/// the directory before it opens the device.
 #[test]
 fn a_directory_that_cannot_be_written_fails_the_run_before_its_first_step() {
     let dir = tempfile::tempdir().unwrap();

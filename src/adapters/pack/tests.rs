@@ -87,12 +87,13 @@ fn a_huge_length_does_not_reserve_memory() {
 fn best_fit_chooses_the_row_with_the_least_room() {
     let lengths = |rows: &[PackedRow<_>]| rows.iter().map(|row| row.lengths().to_vec()).collect::<Vec<_>>();
     let best = |sizes: &[usize], look_ahead| lengths(&packed(sizes, 10, look_ahead, Fit::Best));
-    // 7 leaves room for 3, and 6 leaves room for 4. So 4 is placed after 6, and 3 after 7.
+    // A row has room for 10 tokens. The row of the document with 7 tokens has room for 3 more, and the row of
+    // the document with 6 tokens has room for 4 more. So each short document fills one of these rows.
     assert_eq!(best(&[3, 6, 7, 4], 100), [vec![3, 7], vec![6, 4]]);
     assert_eq!(best(&[3, 6, 7, 4], 2), [vec![3, 6], vec![7], vec![4]]);
     assert_eq!(best(&[25, 0], 100), [vec![10], vec![10], vec![5]]);
-    // 6 leaves room for 4, and 7 leaves room for 3. 2 is placed in the row with the least room, or, with
-    // first fit, in the first row.
+    // Best fit places the document with 2 tokens in the row with the least room. First fit places it in the
+    // first row with enough room.
     assert_eq!(best(&[6, 6, 7, 2], 100), [vec![6], vec![6], vec![7, 2]]);
     let first = lengths(&packed(&[6, 6, 5, 5, 2], 10, 100, Fit::First));
     assert_eq!(first, [vec![6, 2], vec![6], vec![5, 5]]);

@@ -149,7 +149,7 @@ impl<T> Background<T> {
         }
     }
 
-    /// Returns `item`. If it is `None`, the iteration ends: drops the threads.
+    /// Returns `item`. If `item` is `None`, also ends the iteration, which joins the threads.
     fn received(&mut self, item: Option<Result<T>>) -> Option<Result<T>> {
         if item.is_none() {
             self.state = BackgroundState::Ended;

@@ -200,7 +200,8 @@ mod tests {
         });
     }
 
-    /// The item arrives after the stream was polled for it, so it is dropped together with the stream.
+    /// The stream is polled only once, before the item is computed. So the item is still in the stream when
+    /// the stream is dropped.
     #[test]
     fn a_panic_of_a_dropped_item_does_not_reach_the_code_that_drops_the_stream() {
         struct Bomb;

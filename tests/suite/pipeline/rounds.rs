@@ -52,7 +52,7 @@ fn a_stream_without_a_sound_sample_ends_the_run() {
     });
 }
 
-/// Stages that leave a stream without items, each for another reason.
+/// Adds stages that leave a stream without items.
 type Empty = fn(LoaderBuilder<Sample>) -> LoaderBuilder<u64>;
 
 /// If a stream never has an item, for whatever reason, a run without an end reports that stream in one error

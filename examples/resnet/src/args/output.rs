@@ -17,8 +17,8 @@ pub struct OutputArgs {
     /// Write TensorBoard events and a copy of the log to a directory, or gs://bucket/prefix
     #[arg(long, value_name = "URL")]
     pub log_dir: Option<String>,
-    /// Serve metrics of the trainer and the loader to Prometheus at http://ADDRESS/metrics. Processes of
-    /// --spawn use consecutive ports, from this one on. Needs the feature metrics
+    /// Serve metrics of trainer and loader to Prometheus at http://ADDRESS:PORT/metrics. With --spawn, rank 0
+    /// uses PORT, rank 1 uses PORT + 1, and so on. Needs the feature metrics
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub metrics: Option<SocketAddr>,
     /// If the training waits this long, log a warning that says what it waits for, and on which rank; 0:
@@ -50,8 +50,8 @@ pub struct OutputArgs {
     #[arg(long, value_name = "FILE")]
     pub summary: Option<PathBuf>,
     /// After the last epoch, write weights and batch-norm statistics to a safetensors file with torchvision's
-    /// names, even if the training had ended before it was resumed. If FILE is a directory, the file in it is
-    /// model.safetensors
+    /// names. If --resume finds a finished training, the file is written at once. If FILE is a directory, the
+    /// file in it is model.safetensors
     #[arg(long, value_name = "FILE|URL", conflicts_with = "dry_run")]
     pub save_weights: Option<String>,
     /// Save checkpoints, with the network and the state of the data, to a directory, or gs://bucket/prefix

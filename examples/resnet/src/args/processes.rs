@@ -11,14 +11,14 @@ pub struct ProcessArgs {
     /// Number of processes to start on this host, each with its part of the devices
     #[arg(long, value_name = "PROCESSES", value_parser = at_least_one)]
     pub spawn: Option<usize>,
-    /// Rank of this process, from 0; without it, the rank that the launcher has put into the environment
+    /// Rank of this process, from 0. Default: the rank in the launcher's environment variables
     #[arg(long, requires = "world_size")]
     pub rank: Option<usize>,
     /// Number of processes
     #[arg(long, requires = "rank", conflicts_with = "spawn")]
     pub world_size: Option<usize>,
     /// Address at which rank 0 listens, and through which GPU processes find each other; the same for all
-    /// processes. Without it, the address that the launcher has put into the environment
+    /// processes. Default: the address in the launcher's environment variables
     #[arg(long, value_name = "HOST:PORT", conflicts_with = "spawn")]
     pub coordinator: Option<Address>,
     /// How long a GPU process waits at the start for the other processes

@@ -51,9 +51,10 @@ impl From<bool> for Resume {
 ///
 /// With one process, a checkpoint is one object, named after the step: `checkpoint-00000120.tar`. With
 /// several processes, each process writes one object, since it knows only the state of its own data. Rank 0
-/// writes `checkpoint-00000120.rank-00000-of-00008.tar`, which has the network; rank 3 writes
-/// `checkpoint-00000120.rank-00003-of-00008.json`. The checkpoint is complete when the objects of all ranks
-/// exist. On resume each process reads all objects, so the number of processes may change.
+/// writes `checkpoint-00000120.rank-00000-of-00008.tar`, which also contains the model's weights and the
+/// optimizer's state; rank 3 writes `checkpoint-00000120.rank-00003-of-00008.json`. The checkpoint is
+/// complete when the objects of all ranks exist. On resume each process reads all objects, so the number of
+/// processes may change.
 #[derive(Debug, Clone)]
 pub struct Checkpoints {
     store: Store,
@@ -110,8 +111,9 @@ impl Checkpoints {
         Self { topology, ..self }
     }
 
-    /// Adds an option that later steps depend on to the options that checkpoints record. A training that
-    /// resumes may change the option's value; [`begin`](Self::begin) then writes a line about the change.
+    /// Also records the option `name` and its `value` in each checkpoint. Call this function for options that
+    /// change the results of later steps. A training that resumes may have another value than its checkpoint;
+    /// [`begin`](Self::begin) then writes a line about the change.
     pub fn input(self, name: &str, value: impl ToString) -> Self {
         Self { inputs: self.inputs.with(name, value), ..self }
     }
@@ -120,9 +122,9 @@ impl Checkpoints {
     /// [`Resume::No`], a complete checkpoint is an error.
     ///
     /// Incomplete checkpoints are skipped, with a line in the log; with [`Resume::Auto`] damaged checkpoints
-    /// are skipped as well. If the newest checkpoint cannot be used for another reason, this function returns
-    /// an error: the user should decide whether to resume from an older checkpoint and repeat the steps since
-    /// then.
+    /// are skipped as well. In all other cases in which the newest checkpoint cannot be used, this function
+    /// returns an error: the user should decide whether to resume from an older checkpoint and repeat the
+    /// steps since then.
     pub fn begin(
         &self,
         resume: impl Into<Resume>,
@@ -189,9 +191,9 @@ impl Checkpoints {
         Ok(self.listing()?.newest().0.first().map(|url| (*url).to_owned()))
     }
 
-    /// Checks that the newest checkpoint is still `listed`, as it was in an earlier listing. If another
-    /// checkpoint has become the newest since then, ranks that started at different times could have resumed
-    /// from different checkpoints.
+    /// Fails if the newest checkpoint is not `listed`, the checkpoint that an earlier call of
+    /// [`newest`](Self::newest) returned. In that case, ranks that started at different times may have
+    /// resumed from different checkpoints.
     pub fn check_newest(&self, listed: Option<&str>) -> Result<(), CheckpointError> {
         match self.newest()? {
             Some(newest) if Some(newest.as_str()) != listed => {
@@ -208,7 +210,7 @@ impl Checkpoints {
 
     fn listing(&self) -> Result<Listing, CheckpointError> {
         let objects = match self.store.list(&self.url) {
-            // The directory is created with the first checkpoint.
+            // The directory is created when the first checkpoint is written.
             Err(e) if matches!(e.kind(), ErrorKind::NotFound(_)) => vec![],
             listed => {
                 listed.map_err(|source| CheckpointError::List { url: SecretUrl::from(&self.url), source })?
@@ -244,9 +246,9 @@ impl Checkpoints {
         read(self.store.open(url)?, SampleParser::new(url)).collect()
     }
 
-    /// Reads the object at `url`, which a rank other than the first has written. Returns the state of that
-    /// rank's data. Checks that the object's contents agree with its `expected` name. `first` is the URL of
-    /// the first rank's object.
+    /// Reads the object at `url`, which rank 1 or a higher rank has written. Returns the state of that rank's
+    /// data. Checks that the object's contents agree with its `expected` name. `first` is the URL of rank 0's
+    /// object.
     fn part(&self, first: &str, url: &str, expected: ObjectName) -> Result<State, CheckpointError> {
         let bytes = match self.store.open(url).and_then(|body| body.read_all()) {
             Err(e) if matches!(e.kind(), ErrorKind::NotFound(_)) => {

@@ -1,4 +1,5 @@
-//! The part of a checkpoint that a rank other than the first writes: the state of its own data.
+//! `RankPart`: the state of one rank's data. Each rank except rank 0 writes its `RankPart` as one object of
+//! the checkpoint.
 
 use super::version::{VERSION, Versioned};
 use crate::hex;

@@ -75,7 +75,7 @@ impl Cache {
         Target::new(client, &found.path, options).ok().flatten().map(|target| Self::new(dir, target))
     }
 
-    /// A cache in `dir`, which is created with the first program.
+    /// A cache in the directory `dir`, which is created when the first program is stored.
     pub fn new(dir: impl Into<PathBuf>, target: Target) -> Self {
         Self { dir: dir.into(), target, limit: LIMIT }
     }

@@ -66,8 +66,8 @@ struct Library {
     bytes: u64,
     /// Nanoseconds since 1970.
     modified: u64,
-    /// Sha256 over parts of the file. The time is not enough, since some installers give every file the same
-    /// time; hashing all of a 300 MB file would take a second.
+    /// Sha256 over parts of the file. The modification time alone does not identify the file, since some
+    /// installers give every file the same time. Hashing all of a 300 MB file would take a second.
     samples: String,
 }
 

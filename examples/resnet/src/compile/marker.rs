@@ -13,7 +13,8 @@ use std::time::Duration;
 /// Prefix of the names of unfinished files.
 pub(super) const SCRATCH: &str = ".new-";
 const LOADING: &str = "loading-";
-/// A marker older than this is ignored: the process may have been killed for another reason.
+/// Markers older than this are ignored, so that the cache is used again. A marker does not prove that the
+/// plugin crashed: a signal may have killed the process during the load.
 const MAX_AGE: Duration = Duration::from_secs(24 * 3600);
 
 /// Marks an entry of the cache that this process is loading. The marker's file is removed when this value is
@@ -52,7 +53,7 @@ pub(super) fn crash_marker(entry: &Path) -> Option<PathBuf> {
     })
 }
 
-/// Removes the marker of a dead process if it is too old to count.
+/// Removes the marker of a dead process if the marker is older than `MAX_AGE`.
 pub(super) fn remove_if_old(path: &Path) {
     if is_marker(path) && is_old(path) && is_left_over(path) {
         let _ = fs::remove_file(path);

@@ -11,7 +11,7 @@ pub struct Program<'a> {
     pub code: &'a [u8],
     /// The parameters of the program.
     pub signature: Signature,
-    /// The number of devices that the program runs on.
+    /// Number of replicas of the program, and number of devices that each replica runs on.
     pub options: &'a CompileOptions,
     /// Whether the program runs on the devices of the whole job, or only on the devices of this process.
     pub span: Span,

@@ -40,7 +40,7 @@ pub struct DataOptions {
     pub index_cache: Option<PathBuf>,
     /// Pins the memory of the images.
     pub memory: Option<Arc<dyn BatchMemory>>,
-    /// Gets the loader's reporter at the start of each epoch, and later says what the loader waits for.
+    /// Reports what the loader waits for. Each epoch stores its loader's reporter here when the epoch begins.
     pub waiting: Waiting,
 }
 

@@ -233,7 +233,7 @@ fn python_libtpu() -> Option<PathBuf> {
     python_file(LOOK_UP, "libtpu.so")
 }
 
-/// Of the CUDA plugins that are installed for python3, finds the newest that the driver supports. NVIDIA's
+/// Finds the newest CUDA plugin that is installed for python3 and that the driver supports. NVIDIA's
 /// libraries must be beside the plugin. `python` runs a line of Python and returns its output.
 fn python_cuda(python: impl Fn(&str) -> Option<String>, driver: Option<cuda::Driver>) -> Option<FoundPlugin> {
     let is_supported =

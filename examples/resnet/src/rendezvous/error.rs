@@ -125,7 +125,7 @@ impl RendezvousError {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// The server's program uses another version of the messages than this process.
+    /// The server and this process use different versions of the messages.
     #[error(
         "rank 0 uses version {theirs} of the messages, and this process version {ours}: start the same \
          program on all ranks"
@@ -136,10 +136,10 @@ pub enum Refusal {
         /// The version of this process.
         ours: u32,
     },
-    /// The server belongs to another job than this process.
+    /// The server and this process belong to different jobs.
     #[error("another job, with another SHARDSTREAM_JOB_TOKEN, uses this address: use another port")]
     Token,
-    /// The server's job trains another network than this process, or trains with other options.
+    /// The server's job and this process train different networks, or train with different options.
     #[error("rank 0 trains {theirs}, and this process {ours}: give all processes the same options")]
     Program {
         /// The server's program and options.
@@ -147,7 +147,7 @@ pub enum Refusal {
         /// The program and options of this process.
         ours: String,
     },
-    /// The server expects another number of processes than this process.
+    /// The server's job and this process's job have different numbers of processes.
     #[error("the job of rank 0 has {theirs} processes, and that of this process {ours}")]
     WorldSize {
         /// The server's number of processes.

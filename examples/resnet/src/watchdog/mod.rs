@@ -196,7 +196,8 @@ impl WatchedLoop {
         if let Some(notes) = &self.notes {
             notes.clear();
         }
-        // When the wait of the last warning began, and how long that wait must last before the next warning.
+        // The wait that the last warning was about: when the wait began, and how long it must last before the
+        // next warning.
         let mut warned: Option<(Instant, Duration)> = None;
         loop {
             let (status, _) = self
@@ -238,7 +239,8 @@ impl WatchedLoop {
         }
     }
 
-    /// Warns on another thread, since the store of the notes may hang too.
+    /// Warns on another thread. Reading the notes of the other ranks may hang, and this thread must continue
+    /// to watch the loop.
     fn warn(self: &Arc<Self>, status: LoopStatus, activity: Activity) {
         if self.is_warning.swap(true, Ordering::SeqCst) {
             return;

@@ -33,7 +33,8 @@ pub struct Initial {
 impl Initial {
     /// Reads weights from `url`, a file or an object, and checks that they fit the network. Blocks.
     pub fn read(url: &str, manifest: &Manifest) -> Result<Self, WeightsError> {
-        // `open_stored` never decompresses: the file is not compressed, whatever extension its name has.
+        // A file of weights is not compressed. `open` would decompress it if its name ended in `.gz` or
+        // `.zst`; `open_stored` never decompresses.
         let body = Store::default().open_stored(url).and_then(|body| body.read_all());
         let bytes = body.map_err(|source| WeightsError::Read { url: url.into(), source })?;
         let decoded = decode(&bytes, url, manifest)?;

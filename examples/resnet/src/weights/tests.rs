@@ -19,7 +19,8 @@ fn narrow(mut manifest: Manifest) -> Manifest {
     manifest
 }
 
-/// A state whose momentum is zero. The buffers that a file stores have finite values of all kinds.
+/// A state with zeros in the optimizer's buffers, which a file of weights does not store. All other buffers
+/// have finite values with random bits.
 fn state(manifest: &Manifest, seed: u32) -> Vec<Vec<f32>> {
     let mut bits = seed;
     let mut value = || {
