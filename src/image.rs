@@ -4,9 +4,9 @@
 //! QOI. It detects the format from the content. Modes and conversions are the same as in Python's
 //! `webdataset`, which uses Pillow. Colour is converted to grey by the weights of ITU-R 601. An alpha channel
 //! is dropped without blending. A missing alpha channel is added as opaque. The EXIF orientation is not
-//! applied. An animation is decoded to its first frame. There are two differences. Pillow applies the
-//! orientation tag of a TIFF; this crate ignores that tag, as it ignores the EXIF orientation. Pillow fills a
-//! GIF whose first frame does not cover its canvas; here such a GIF is an error.
+//! applied. An animation is decoded to its first frame. There are two differences from Pillow. Pillow applies
+//! the orientation tag of a TIFF; this crate ignores that tag, as it ignores the EXIF orientation. Pillow
+//! fills a GIF whose first frame does not cover its canvas; here such a GIF is an error.
 //!
 //! 16-bit values are exact in the 16-bit modes ([`ImageMode::L16`], [`ImageMode::Rgb16`]) and divided by
 //! 65535 in the `f32` modes. In the 8-bit modes they are scaled to 8 bits, where Pillow would clip grey

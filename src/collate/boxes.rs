@@ -272,7 +272,7 @@ impl Boxes {
         }
     }
 
-    /// The numbers of the box's visible part, as the batch stores them; `None` if the box is dropped.
+    /// The visible part of the box: four numbers in the format `self.format`. `None` if the box is dropped.
     fn visible(&self, corners: Corners, geometry: &Geometry) -> Option<[f32; 4]> {
         let visible = geometry.visible(corners)?;
         // Round to `f32` before the checks: the rounded box may have no area.

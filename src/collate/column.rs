@@ -190,7 +190,8 @@ impl Columns {
     }
 
     /// For each column, the salt that makes its seed differ from the seeds of other columns. It is 0 for the
-    /// first picture column and for the columns that follow that column.
+    /// first picture column that draws its own random numbers, and for the columns that draw the same random
+    /// numbers as that column.
     pub(super) fn salts(&self) -> Vec<u64> {
         let leads = |named: &&NamedColumn| named.column.is_picture() && named.column.follows().is_none();
         let first = self.columns.iter().find(leads);

@@ -133,9 +133,9 @@ impl ImageColumn {
     }
 
     /// Sets the mode of the decoded pictures, in which the transforms work: `Rgb8` or `L8`. For files of 16
-    /// bits, such as depth images, the mode may also be `L16` or `Rgb16`. In these two, pictures can be
-    /// cropped, resized and flipped; a transform that works on pixels of 8 bits is an error of the sample.
-    /// Default: `Rgb8`.
+    /// bits, such as depth images, the mode may also be `L16` or `Rgb16`. In these two modes, pictures can be
+    /// cropped, resized and flipped. A transform that needs pixels of 8 bits makes the sample fail. Default:
+    /// `Rgb8`.
     #[must_use]
     pub fn mode(mut self, mode: ImageMode) -> Self {
         self.options.mode = mode;
@@ -186,8 +186,8 @@ impl ImageColumn {
     /// [`apply_orientation`](ImageColumn::apply_orientation) is set.
     ///
     /// Boxes also follow your own transforms, if these crop, flip or resize the picture or call
-    /// [`functional`](crate::image::functional). A transform that calls [`Frame::redraw`] is an error of the
-    /// sample.
+    /// [`functional`](crate::image::functional). If a transform calls [`Frame::redraw`], the sample fails,
+    /// because boxes cannot follow this change.
     ///
     /// ```
     /// use shardstream::Sample;

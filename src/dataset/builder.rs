@@ -74,7 +74,8 @@ impl DatasetBuilder {
     ///
     /// The samples keep their [positions](crate::Sample::position) in the whole list, and so their random
     /// numbers. The selected shards are split by the [topology](DatasetBuilder::topology) as usual. If your
-    /// splitter already splits by rank, pass [`Topology::single`]:
+    /// splitter already splits by rank, pass [`Topology::single`]. The splitter of this example gives each
+    /// rank a contiguous block of shards:
     ///
     /// ```
     /// use shardstream::plan::split_by;
@@ -117,10 +118,11 @@ impl DatasetBuilder {
     /// Loads a saved [index](DatasetBuilder::index). If the index is missing, or shards have changed, builds
     /// and saves it; only shards that are new or have changed are then indexed.
     ///
-    /// The pattern is listed once, as without an index. Listings of buckets and directories contain the size
-    /// and version of each shard. If the index is up to date, `build` therefore reads only the listing and
-    /// the index, and requests no shard. Shards that were not listed (a brace pattern, a list) need a request
-    /// for one byte each. Shards of a web server that sends no versions are indexed by every call of `build`.
+    /// [`build`](DatasetBuilder::build) expands the pattern once, with or without an index. A listing of a
+    /// bucket or directory contains the size and version of each shard. If the index is up to date, `build`
+    /// therefore reads only the listing and the index, and requests no shard. Shards that were not listed (a
+    /// brace pattern, a list) need a request for one byte each. Shards of a web server that sends no versions
+    /// are indexed by every call of `build`.
     ///
     /// The index covers the whole list, even if [`only`](DatasetBuilder::only) selects some of the shards.
     ///
@@ -136,9 +138,9 @@ impl DatasetBuilder {
     /// ```
     ///
     /// # Errors
-    /// [`build`](DatasetBuilder::build) returns the errors of
-    /// [`IndexBuilder::build`](crate::index::IndexBuilder::build), because a damaged shard cannot be indexed,
-    /// and [`ErrorKind::Config`] if the index cannot be saved.
+    /// [`build`](DatasetBuilder::build) also returns the errors of
+    /// [`IndexBuilder::build`](crate::index::IndexBuilder::build): a damaged shard, for instance, cannot be
+    /// indexed. If the index cannot be saved, `build` returns [`ErrorKind::Config`].
     pub fn auto_index(mut self, auto: AutoIndex) -> Self {
         self.shards.auto_index = Some(auto);
         self
@@ -221,7 +223,8 @@ impl DatasetBuilder {
     /// Set this if each node has a [cache](crate::store::Cache) that can hold all shards of its streams. From
     /// the second epoch on, such a node reads nothing from the network. Without this option, each of n nodes
     /// finds only about one n-th of the second epoch's shards in its cache. The disadvantage is less
-    /// randomness: the same samples are more often in one batch. `shardstream plan` computes both effects.
+    /// randomness: two samples of one batch are more often together in a batch of the next epoch than without
+    /// this option. `shardstream plan` computes both effects.
     ///
     /// The option has no effect if shards are not shuffled: then every stream keeps its shards in any case.
     pub fn keep_shards(mut self, keep: bool) -> Self {

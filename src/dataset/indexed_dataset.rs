@@ -302,7 +302,7 @@ impl IndexedDataset {
         &self.dataset
     }
 
-    /// The position of the sample with this number; `None` if there are fewer samples.
+    /// The position of the sample with this number; `None` if the dataset has no such sample.
     #[must_use]
     pub fn position(&self, number: u64) -> Option<Position> {
         let (planned, number) = self.planned_sample(number).ok()?;
@@ -314,7 +314,7 @@ impl IndexedDataset {
     /// Reads the sample with this number. Blocks.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] if there are fewer samples, and the errors of [`Dataset::sample`].
+    /// [`ErrorKind::Config`] if the dataset has no such sample, and the errors of [`Dataset::sample`].
     pub fn get(&self, number: u64) -> Result<Sample> {
         let position = Position { epoch: self.epoch, ..Position::default() };
         self.dataset.read_planned(self.planned_sample(number)?, position)

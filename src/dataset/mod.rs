@@ -127,7 +127,7 @@ impl Dataset {
     }
 
     /// The plan that splits the shards into streams. The number of a shard in the plan is its number in the
-    /// list, or with [`only`](DatasetBuilder::only) its number in the selection.
+    /// list. If [`only`](DatasetBuilder::only) selected shards, the number counts only the selected shards.
     #[must_use]
     pub fn plan(&self) -> &Plan {
         &self.0.plan

@@ -16,10 +16,10 @@
 //! call opens A, B and C and returns A. The second call opens D and returns B, whose bytes were requested in
 //! the first call. When F is open, a reader of the next epoch may open its first slices.
 //!
-//! If a shard has a selection, a slice is divided into pieces wherever [`GAP`] or more bytes of samples that
-//! are not selected lie between two selected ones, and each piece is read by its own request. For instance,
-//! the selected samples 0..80 of A become the pieces 0..40 and 40..80 if 1 MiB or more lies between the
-//! samples 39 and 40. Pieces count as open slices, and have the number of their slice.
+//! If a shard has a selection, its slices may be split into pieces. Each piece is read by its own request. A
+//! slice is split between two selected samples if the unselected samples between them take [`GAP`] bytes or
+//! more. For instance, the selected samples 0..80 of A become the pieces 0..40 and 40..80 if 1 MiB or more
+//! lies between the samples 39 and 40. Pieces count as open slices, and have the number of their slice.
 //!
 //! If a shard has no selected samples, one of its samples is read to check that the shard is the one that the
 //! index describes. Such shards (`empty`) are opened first.
@@ -45,8 +45,8 @@ use crate::wait;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// If the unselected samples between two selected ones take this number of bytes or more, a new request skips
-/// them. Reading fewer bytes takes no longer than a new request.
+/// If the unselected samples between two selected samples take this number of bytes or more, a new request
+/// skips them. Reading fewer bytes takes no longer than a new request.
 const GAP: u64 = 1 << 20;
 
 /// Opens the slices of a stream in order, several of them ahead of the reader.

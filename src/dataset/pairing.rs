@@ -1,5 +1,5 @@
-//! `Pairing`: looks up samples of a side by key, for one reader. It searches the side's shard that is paired
-//! with the reader's shard, or uses an index of keys.
+//! `Pairing`: looks up samples of a side dataset by key, for one reader of the main dataset. It searches the
+//! side's shard that is paired with the reader's shard, or uses an index of keys.
 //!
 //! Whether a key is found depends only on the shards. Earlier look-ups, the beginning of the slice and the
 //! size of the buffer only determine how much is read, and how often.
@@ -28,7 +28,8 @@ const GAP: u64 = 1 << 20;
 /// Maximum number of field names whose prefixed names are cached.
 const MAX_NAMES: usize = 1024;
 
-/// Reads a side for one reader: the shards of the side that belong to the reader's slices.
+/// Reads a side dataset for one reader of the main dataset. Without an index of keys, it reads only the
+/// shards that are paired with the shards of the reader's slices.
 pub(super) struct Pairing<C> {
     side: Arc<ResolvedSide>,
     epoch: u64,

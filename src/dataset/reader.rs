@@ -190,7 +190,7 @@ impl JoinedReader<Body> {
 }
 
 impl<C> JoinedReader<C> {
-    /// The next sample. `poll` polls an open slice, of the dataset or of a side, for its next sample.
+    /// The next sample. `poll` polls an open slice of the dataset, or of a side dataset, for its next sample.
     fn poll_sample<F>(&mut self, poll: &mut F) -> Poll<Option<Result<Sample>>>
     where
         F: FnMut(&mut SliceSamples<C>) -> Poll<Option<Result<Sample>>>,

@@ -13,7 +13,8 @@ pub(super) enum ShardNumbers {
 }
 
 impl ShardNumbers {
-    /// The shards with the numbers `only` in the list. If `only` is `None`, all `count` shards.
+    /// The plan has the shards whose list numbers are in `only`, in the order of `only`. If `only` is `None`,
+    /// the plan has all `count` shards of the list.
     pub(super) fn new(only: Option<Vec<usize>>, count: usize) -> Self {
         match only {
             Some(numbers) if !numbers.iter().copied().eq(0..count) => {

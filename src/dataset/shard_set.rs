@@ -13,7 +13,7 @@ use crate::tar::Limits;
 use std::borrow::Cow;
 use std::fmt;
 
-/// The shards of a dataset or of a side, and the store, index and limits to read them with.
+/// The shards of a dataset or of a side dataset, and the store, index and limits to read them with.
 pub(super) struct ShardSet {
     /// The whole list, including shards that are not read.
     pub(super) list: ShardList,
@@ -53,7 +53,7 @@ impl fmt::Debug for ShardSet {
     }
 }
 
-/// The options that a dataset and a side have in common.
+/// The options that a dataset and a side dataset have in common.
 #[derive(Debug, Clone)]
 pub(super) struct ShardSetOptions {
     pub(super) shards: Shards,

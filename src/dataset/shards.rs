@@ -13,7 +13,8 @@ use std::path::Path;
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Shards {
-    /// Brace notation, `::` and `${NAME}`, as in [`ShardList::expand`], [wildcards](glob), and directories.
+    /// URLs or paths, separated by `::`. Each may have braces and `${NAME}`, as in [`ShardList::expand`], and
+    /// [wildcards](glob). A directory expands to the shards in it.
     Pattern(SecretUrl),
     /// A list, which is not expanded.
     List(ShardList),
@@ -141,8 +142,9 @@ fn is_directory(url: &str) -> bool {
     !has_none && (url.ends_with('/') || parsed.is_local() && Path::new(url).is_dir())
 }
 
-/// The shards directly in a directory, by extension: its tar archives, or its JSON lines files if it has no
-/// other files. (JSON lines files beside images, or beside directories with shards, are lists and logs.)
+/// Finds the shards directly in a directory by their suffixes. If there are tar archives, they are the
+/// shards. If the directory has only JSON lines files and saved indexes, the JSON lines files are the shards.
+/// (JSON lines files beside images, or beside directories with shards, are lists and logs.)
 fn in_directory(directory: &SecretUrl, store: &Store) -> Result<Vec<ObjectInfo>> {
     let prefix = directory.expose_secret();
     let depth = prefix.trim_end_matches('/').matches('/').count() + 1;

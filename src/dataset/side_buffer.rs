@@ -1,5 +1,5 @@
-//! `SideBuffer`: a buffer of limited size for samples of a side that were read before the dataset's sample
-//! with the same key.
+//! `SideBuffer`: a buffer of limited size for samples of a side dataset. Each sample was read before the main
+//! dataset's sample with the same key.
 
 use crate::sample::Sample;
 use smol_str::SmolStr;

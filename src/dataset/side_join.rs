@@ -19,7 +19,8 @@ pub(super) struct SideJoin<C> {
     sides: Vec<Pairing<C>>,
     /// The sample that is being joined, and the number of the side to join next.
     sample: Option<(Sample, usize)>,
-    /// After the end of the dataset's shard, the number of the side whose shard is read to its end next.
+    /// The number of the side dataset whose shard is being read to its end. Set after the main dataset's
+    /// shard has ended.
     ending: Option<usize>,
 }
 

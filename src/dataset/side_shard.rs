@@ -1,4 +1,5 @@
-//! `SideShard`: one shard of a side, with its samples that were read and the ranges that were not.
+//! `SideShard`: one shard of a side dataset, with the samples that were read, and the ranges of samples that
+//! were not read.
 
 use super::side_buffer::SideBuffer;
 use super::slice_reader::SliceReader;
@@ -10,12 +11,12 @@ use std::ops::Range;
 /// Bytes counted for each key in `seen` or `faults`, in addition to the key's text.
 const ENTRY: usize = 64;
 
-/// The current shard of a side, in which samples are looked up.
+/// The current shard of a side dataset, in which samples are looked up.
 ///
 /// Two readers read it: the main reader reads the slice that is paired with the slice of the dataset, and a
 /// range reader reads all other samples.
 pub(super) struct SideShard<C> {
-    /// The shard's number in the side.
+    /// The shard's number in the side dataset.
     pub(super) number: Option<usize>,
     /// The number of the dataset reader's slice that the shard is paired with.
     pub(super) slice: Option<usize>,
@@ -86,8 +87,9 @@ impl<C> SideShard<C> {
         from == SideReader::Main || self.range.as_ref().is_some_and(|range| range.first)
     }
 
-    /// Attributes the reader's last error to one sample, because another item follows. Returns the error if
-    /// that sample was returned before.
+    /// Called when another item follows the reader's last error, which is then the error of one sample.
+    /// Records the error under the key of that sample, or returns the error if the sample was already
+    /// returned. An error without a key is recorded as damage of the shard.
     pub(super) fn settle(&mut self, from: SideReader) -> Option<Error> {
         // Errors of samples that are read again were reported at the first read.
         let first = self.is_first(from);

@@ -24,9 +24,9 @@ pub(super) struct SliceCheck {
     checks_end: bool,
     /// The index entry of the shard.
     index: Option<ShardIndex>,
-    /// Whether the offset of the slice's first sample is known. If it is, a sample that cannot be read ends
-    /// the slice. If the slice continued instead, a restored run that starts after this sample would give
-    /// other numbers to the later samples than this run.
+    /// Whether the offset of the slice's first sample is known. If it is, the slice ends at a sample that
+    /// cannot be read. If the slice continued, this run would number the later samples differently from a
+    /// restored run that starts after that sample.
     is_located: bool,
     /// Whether samples are compared with the checksums of the index.
     checksums: bool,
@@ -60,8 +60,8 @@ pub(super) struct ExpectedObject {
 #[derive(Debug)]
 enum Shortfall {
     None,
-    /// The error of a dropped sample. `reported` is true if the sample belongs to the slice: its error was
-    /// already reported before the restore.
+    /// The error of a dropped sample. `reported` is false if the sample is before the slice. If the sample is
+    /// in the slice, the error was reported before the restore, and `reported` is true.
     Dropped {
         error: Error,
         reported: bool,
@@ -96,7 +96,8 @@ impl SliceCheck {
             Extent::Shard(to_drop) => (to_drop, index.map(ShardIndex::stored_samples) == Some(samples.end)),
             Extent::Slice => (0, true),
         };
-        // The end of a slice that was already read needs no check, but the end of an empty shard does.
+        // If no sample of the slice is left to read, its end needs no check. Exception: the end of an empty
+        // shard is checked.
         let checks_end = exact && (to_drop.max(left) > 0 || samples.end == 0);
         SliceCheck {
             to_drop,
@@ -163,13 +164,14 @@ impl SliceCheck {
             None => return Some(self.short().map(Err)),
         };
         if let Some(error) = self.other_sample(&sample) {
-            // The interrupted run also checked this dropped sample, so it was the indexed one at that time.
+            // If a resumed slice drops this sample, the interrupted run compared it with the index too, and
+            // found no difference. The shard was therefore replaced after that run.
             self.replaced |= self.resumed && self.to_drop > 0;
             return self.refused(error);
         }
         let selected = self.index.as_ref().is_none_or(|index| index.is_selected(sample.position().sample));
-        // Damaged samples are not counted. Dropped samples are checked too, because all slices of the shard
-        // must leave out the same damaged samples when they count.
+        // Damaged samples are not counted. Dropped samples are checked too, so that the readers of all slices
+        // of the shard count the same samples.
         if selected && let Some(error) = self.damage(&sample) {
             self.replaced |= self.unproven.is_some() && self.resumed && self.to_drop > 0;
             return if self.unproven.is_some() { self.refused(error) } else { self.faulty(error) };

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 const MAX_EPOCHS: usize = 2;
 
 /// The state that the readers of a run share: for each epoch, the version of each shard that they have read,
-/// and a gauge of how many bytes from the network the readers hold. Clones share both.
+/// and a gauge of the bytes that they have requested from the network and not read yet. Clones share both.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Versions {
     epochs: Arc<Mutex<BTreeMap<u64, EpochVersions>>>,
@@ -23,12 +23,13 @@ pub(crate) struct Versions {
 pub(super) struct EpochVersions(Arc<Mutex<HashMap<SecretUrl, ObjectVersion>>>);
 
 impl Versions {
-    /// Starts without recorded versions. `network` counts how many bytes from the network the readers hold.
+    /// Starts without recorded versions. `network` counts the bytes that the readers have requested from the
+    /// network and not read yet.
     pub(crate) fn owned_by(network: &Gauge) -> Self {
         Versions { network: network.clone(), ..Versions::default() }
     }
 
-    /// The gauge of how many bytes from the network the readers hold.
+    /// The gauge of the bytes that the readers have requested from the network and not read yet.
     pub(super) fn network(&self) -> &Gauge {
         &self.network
     }

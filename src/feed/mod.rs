@@ -49,8 +49,8 @@ const DEPTH: usize = 2;
 /// [`ErrorKind::Panicked`](crate::ErrorKind::Panicked) and ends the iteration. The thread starts with the
 /// first call of `next`, or of [`start`](Feed::start).
 ///
-/// Dropping the feed joins the thread. The drop waits until the closure returns, but not for the network: if
-/// the batches are from a [`Loader`](crate::Loader), its waits for the network end at once.
+/// Dropping the feed joins the thread. The drop waits until the closure returns, but not for the network: a
+/// [`Loader`](crate::Loader) that waits for the network is interrupted.
 ///
 /// The closure should start a transfer without waiting for its end, and return a handle. The handle must own
 /// the memory that the transfer reads, as clones of `Bytes` do.
@@ -151,7 +151,7 @@ pub struct FeedReport {
     pub ready: u64,
     /// Time spent waiting for the first batches.
     pub first: Duration,
-    /// Time spent waiting for the other batches.
+    /// Time spent waiting for the batches that were not the first of their feed.
     pub waited: Duration,
 }
 

@@ -102,9 +102,9 @@ struct LineParser {
     /// The offset and the length of the last sample's line.
     last: (u64, u64),
     /// Whether a non-empty line was read. The parser checks that the first non-empty line is not the
-    /// beginning of another kind of file.
+    /// beginning of a file other than JSON lines, such as a tar archive.
     has_begun: bool,
-    /// Whether the file is of another kind.
+    /// Whether the file was refused because its first non-empty line shows that it is not JSON lines.
     is_refused: bool,
 }
 

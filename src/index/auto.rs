@@ -28,13 +28,11 @@ type SharedOnShard = Arc<dyn Fn(&ShardIndex) + Send + Sync>;
 /// Where the index of a dataset is saved, and how a missing index is built: see
 /// [`DatasetBuilder::auto_index`](crate::dataset::DatasetBuilder::auto_index). Cheap to clone.
 ///
-/// | place | use |
+/// | place | use it if |
 /// |---|---|
-/// | [`beside`](AutoIndex::beside) the shards, the default | shards in a bucket or directory that you can
-/// write to |
-/// | [`in_directory`](AutoIndex::in_directory), a local one | shards of a web server, or that you may only
-/// read |
-/// | [`at`](AutoIndex::at) a URL or path | another bucket, or a name of your own |
+/// | [`beside`](AutoIndex::beside) the shards, the default | you can write where the shards are |
+/// | [`in_directory`](AutoIndex::in_directory), a local one | you can only read the shards |
+/// | [`at`](AutoIndex::at) a URL or path | you want another bucket, or a name of your own |
 ///
 /// Many ranks may start at the same time. Each rank that finds no index builds one. All ranks that have built
 /// an index then write the same document, each rank the whole document. To read the shards only once, let one
@@ -80,7 +78,7 @@ impl AutoIndex {
     }
 
     /// Saves the index in a local directory, which several datasets may share. A missing directory is
-    /// created. Only the owner can read a directory that is created, and its files.
+    /// created. Only the owner can read the saved index and a directory that was created for it.
     pub fn in_directory(directory: impl Into<PathBuf>) -> Self {
         Self::of(AutoPlace::Directory(directory.into()))
     }

@@ -109,9 +109,9 @@ impl IndexBuilder {
     }
 
     /// Saves the index of each shard in a local directory, and uses indexes that are saved there, as
-    /// [`beside`](IndexBuilder::beside) does. Several processes and datasets may share the directory. Only
-    /// the owner can read a directory that is created, and its files. Use another directory after you change
-    /// the [format](IndexBuilder::format).
+    /// [`beside`](IndexBuilder::beside) does. Several processes and datasets may share the directory. A
+    /// missing directory is created. Only the owner can read the saved indexes and a directory that was
+    /// created for them. Use another directory after you change the [format](IndexBuilder::format).
     pub fn cache(mut self, directory: impl Into<PathBuf>) -> Self {
         self.cache = Some(directory.into());
         self

@@ -145,8 +145,8 @@ impl Index {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::Index`] if the bytes are not a compact index, are damaged, are of another version of the
-    /// form, or contradict themselves.
+    /// [`ErrorKind::Index`] if the bytes are not a compact index, have a format version that this release
+    /// does not know, are damaged, or contradict themselves.
     pub fn from_compact(bytes: &[u8], directory: &str) -> Result<Self> {
         let mut reader = CompactReader::new();
         reader.push(bytes, json::limit_of(bytes.len() as u64), |shard| resolve_shard(directory, shard))?;
@@ -259,7 +259,8 @@ impl Index {
         write().map_err(|error: Error| error.in_shard(url))
     }
 
-    /// The same index with the URLs of shards that a document at `url` stores: relative URLs without secrets.
+    /// The same index with the shard URLs that a document at `url` stores. They have no secrets, and are
+    /// relative if the shard is below the document's directory.
     pub(super) fn named_in(&self, url: &str) -> Result<Self> {
         let named = |shard: &ShardIndex| shard.at(relative(directory(url), &without_secrets(shard.url())));
         self.iter().map(named).collect::<Index>().consistent()

@@ -1,4 +1,4 @@
-//! A table from the hashes of keys to the numbers of samples, in memory or in a stored document.
+//! A table from the hash of each key to the number of the key's sample, in memory or in a stored document.
 //!
 //! ```text
 //! 89 53 48 4b 45 59 0d 0a   magic number
@@ -12,10 +12,10 @@
 //! entries                   for each key its hash (8), and the number of its sample in all shards
 //! ```
 //!
-//! All numbers are little-endian. The first bits of a hash determine the block that has its entry, so a
-//! look-up reads one block of a few kilobytes. Entries are sorted by hash and number. If several keys have
-//! the same hash, each key has its own entry; a caller that looks up a key must compare the keys of the
-//! samples.
+//! All numbers are little-endian. The number of a sample counts the samples of all shards, in the order of
+//! `shards`, from 0. The first bits of a hash determine the block that has its entry, so a look-up reads one
+//! block of a few kilobytes. Entries are sorted by hash and number. If several keys have the same hash, each
+//! key has its own entry; a caller that looks up a key must compare the keys of the samples.
 
 use super::compact::{self, CompactReader};
 use super::shard_entry::ShardEntry;

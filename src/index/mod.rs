@@ -157,7 +157,7 @@ impl IndexedShards {
 impl Index {
     /// The index of the shard at `url`.
     ///
-    /// The shard is searched in this order:
+    /// The shard is looked up in this order:
     ///
     /// 1. by its URL as it was indexed;
     /// 2. by its URL without the query of a signed URL;

@@ -107,8 +107,9 @@ fn check_bytes(sample: &Sample) -> Result<()> {
     Err(sample.locate(ErrorKind::Unsupported(what).into()))
 }
 
-/// Whether a place fits the sample. It begins at or after `end`, where the previous sample ends. It has the
-/// sample's fields, in the same order and of the same sizes.
+/// Whether `place` fits the sample. `place` must begin at or after `end`, where the previous sample ends. It
+/// must have one range for each field of the sample. The ranges must be in the order of the fields, and each
+/// must have the size of its field.
 fn fits(place: &SamplePlace, sample: &Sample, end: u64) -> bool {
     let mut at = place.offset;
     let mut is_in_order = place.offset >= end && place.fields.len() == sample.len();

@@ -32,7 +32,8 @@ struct SelectionRun {
 
 impl Selection {
     /// Selects some of the samples that `of` has selected or, if `of` is `None`, some of an archive's
-    /// `stored` samples. `ranges` is ascending, and counts only the samples to select from.
+    /// `stored` samples. `ranges` is ascending. Its numbers count the samples that `of` has selected or, if
+    /// `of` is `None`, the stored samples.
     pub(super) fn narrowed(
         name: Arc<str>,
         of: Option<&Selection>,

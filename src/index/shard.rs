@@ -137,9 +137,9 @@ impl ShardIndex {
     /// [`starting`](crate::tar::SampleParser::starting), and call [`cut`](crate::tar::SampleParser::cut)
     /// unless the range reaches to the end of the object.
     ///
-    /// `None` if the index has fewer samples. Also `None` if reading cannot start at a sample, because the
-    /// index has only the number of samples, the shard is compressed, or a global header of the archive
-    /// affects its samples.
+    /// `None` if `samples` goes beyond the last sample of the index. Also `None` if reading cannot start at a
+    /// sample, because the index has only the number of samples, the shard is compressed, or a global header
+    /// of the archive affects its samples.
     #[must_use]
     pub fn range(&self, samples: Range<u64>) -> Option<Range<u64>> {
         self.stored_range(self.span(&samples))
@@ -296,7 +296,8 @@ impl ShardIndex {
         self.selection.as_deref().is_none_or(|selection| selection.contains(stored))
     }
 
-    /// Like [`range`](ShardIndex::range), but `stored` has numbers of samples in the archive.
+    /// Like [`range`](ShardIndex::range), but the numbers in `stored` count all samples of the archive, even
+    /// those that are not selected.
     pub(crate) fn stored_range(&self, stored: Range<u64>) -> Option<Range<u64>> {
         self.seekable()?.range(stored, self.bytes?)
     }

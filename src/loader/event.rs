@@ -154,7 +154,7 @@ pub(super) struct Tag {
 pub(super) struct StreamNote {
     /// The slices that were opened.
     pub(super) opened: Vec<OpenSlice>,
-    /// All samples of the stream with a lower number have left the shuffle buffer.
+    /// All samples of the pass before the sample with this number have left the shuffle buffer.
     pub(super) oldest: u64,
     /// Number of samples in the pass, once the pass has ended.
     pub(super) length: Option<u64>,

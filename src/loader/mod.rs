@@ -71,12 +71,12 @@ use tuning::LearnedTuning;
 /// stream. No thread waits for the network while another stream can be read. One further thread takes one
 /// item of each stream in turn and collects batches, ahead of the trainer.
 ///
-/// Besides the shuffle buffers and the batches ahead, a loader holds 2 chunks of samples for each stream and
-/// 2 for each thread. A chunk has up to 512 samples; it has fewer if they are large (512 KiB in total) or
+/// Besides the shuffle buffers and the prefetched batches, a loader holds 2 chunks of samples for each stream
+/// and 2 for each thread. A chunk has up to 512 samples; it has fewer if they are large (512 KiB in total) or
 /// slow (a millisecond in total). The chunks of all loaders of a process share a quarter of the
 /// [`Budget`](crate::store::Budget): 64 MiB by default. When that quarter is used up, a loader still holds 2
-/// chunks for each stream and one for each thread, but these have a single sample or up to 64 KiB. Slow
-/// local files are read ahead on threads of the process; dropping the loader does not wait for these threads.
+/// chunks for each stream and one for each thread, but these have a single sample or up to 64 KiB. Slow local
+/// files are read ahead on threads of the process; dropping the loader does not wait for these threads.
 ///
 /// The batches of an epoch depend on the dataset, the seed, the epoch and the options, never on the number of
 /// threads or on timing.
@@ -187,13 +187,13 @@ impl<B: Send + 'static> Loader<B> {
 
     /// The batches after `state`: the rest of its epoch, or of all epochs.
     ///
-    /// The loader must have the same options as before, except for the number of ranks, threads and batches
-    /// ahead, and the batch size. `restore` compares the names of the stages that change the number of items
-    /// with the names in the state; such a name includes numbers such as the length of
-    /// [`chunked`](LoaderBuilder::chunked) rows. `restore` cannot compare the functions of the stages, the
-    /// policy of `on_error`, and most values of `last_batch`: do not change them. The state must contain the
-    /// streams of this rank: use the rank's own state or a [merged](State::merge) one. Failures before the
-    /// state are not reported again.
+    /// The loader must have the same options as before. Only the batch size and the numbers of ranks, of
+    /// threads and of [prefetched](LoaderBuilder::prefetch) batches may change. `restore` compares the names
+    /// of the stages that change the number of items with the names in the state; such a name includes
+    /// numbers such as the length of [`chunked`](LoaderBuilder::chunked) rows. `restore` cannot compare the
+    /// functions of the stages, the policy of `on_error`, and most values of `last_batch`: do not change
+    /// them. The state must contain the streams of this rank: use the rank's own state or a
+    /// [merged](State::merge) one. Failures before the state are not reported again.
     ///
     /// # Errors
     /// [`ErrorKind::State`](crate::ErrorKind::State) with the difference, if the state is of other shards,

@@ -39,12 +39,12 @@ pub struct OnError {
 /// Default limit of failures that are skipped in a row.
 const DEFAULT_IN_A_ROW: u64 = 100;
 
-/// A limit on the share of failures among samples and failures.
+/// A limit on the failure rate: the number of failures divided by the number of all samples, successful or
+/// failed.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct ShareLimit {
     largest: f64,
-    /// The share is the number of failures, divided by the number of samples and failures, or by `minimum` if
-    /// `minimum` is larger.
+    /// If there are fewer samples than `minimum`, the number of failures is divided by `minimum` instead.
     minimum: u64,
 }
 
@@ -78,7 +78,8 @@ impl OnError {
         self
     }
 
-    /// The largest share of failures among the items and failures of a rank, between 0 and 1, such as 0.001.
+    /// Limits the share of failures on a rank to `largest`, which is between 0 and 1, such as 0.001. The
+    /// share is the number of failures, divided by the number of items and failures together.
     ///
     /// At the start of a run, a single failure would exceed any share. So the number of failures is divided
     /// by `minimum` until there are more items: `share(0.001, 10_000)` allows 10 failures among the first
@@ -131,7 +132,7 @@ impl OnError {
         }
     }
 
-    /// Whether the rest of a shard is skipped after reading the shard has returned this error.
+    /// Whether the rest of a shard is skipped if reading the shard failed with this error.
     pub(crate) fn ends_shard(&self, error: &Error) -> bool {
         self.rest_of_shard
             && self.skipped.has(FailureClass::Damage)
@@ -178,7 +179,7 @@ impl Default for OnError {
     }
 }
 
-/// Numbers of failures and samples before a failure.
+/// How many failures and how many successful samples preceded a failure.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     /// Failures of the stream since its last success.

@@ -176,7 +176,8 @@ fn malformed_documents_are_errors() {
     assert!(read_error(&document(&[b"\x02", b"\0\0\0\x01a\x02\0\x01\0\0\x02"])).contains("disagree"));
 }
 
-/// Each of a thousand shards takes six bytes of the document, and repeats a URL of a thousand bytes.
+/// In the first document, each shard after the first takes only six bytes: all 1000 bytes of its URL are
+/// shared with the previous URL.
 #[test]
 fn shared_texts_are_limited_by_the_size_of_their_frame() {
     let mut content = b"\0\0\0\xe8\x07".to_vec();

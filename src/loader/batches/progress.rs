@@ -27,9 +27,10 @@ pub(in crate::loader) struct RankProgress {
     is_outdated: Vec<bool>,
     /// For each source and [`FailedStep`](crate::loader::event::FailedStep), the number of failures in a row.
     in_a_row: Vec<[u64; 4]>,
-    /// The number of items according to the index, if missing items are replaced by padding or repetition.
+    /// The number of items that the index promises, if missing items are replaced by padding or repetition.
     promised: Option<PromisedItems>,
-    /// The used size and the capacity of all items so far, if a stateful stage counts them.
+    /// Number of tokens or pixels in all items so far, and the number that would fit. Both are 0 unless a
+    /// stateful stage counts tokens or pixels.
     pub(super) fill: Fill,
 }
 
@@ -51,7 +52,7 @@ impl BatchEntry {
     }
 }
 
-/// The number of items in an epoch according to the index. Fewer items are read if samples are damaged.
+/// The number of items that the index promises for an epoch. Fewer items are read if samples are damaged.
 #[derive(Debug, Clone)]
 pub(in crate::loader) struct PromisedItems {
     /// Number of items of each stream of the job.
@@ -93,8 +94,8 @@ impl RankProgress {
         }
     }
 
-    /// Sets the number of items according to the index. If it is set, the ledger counts the items that
-    /// replace missing ones.
+    /// Sets the number of items that the index promises. If `promised` is not `None`, the ledger counts the
+    /// items that replace missing items.
     pub(in crate::loader) fn promised(self, promised: Option<PromisedItems>) -> Self {
         RankProgress { promised, ..self }
     }

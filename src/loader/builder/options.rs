@@ -47,7 +47,7 @@ impl<T, B, C> LoaderBuilder<T, B, C> {
     /// is used.
     ///
     /// By default the number is tuned during a run. It starts with one thread for each of the
-    /// [`cores`](LoaderBuilder::cores). If the trainer waits for batches, all threads are busy and still some
+    /// [`cores`](LoaderBuilder::cores). If the trainer waits for batches while all threads are busy and some
     /// cores are idle, then stages are waiting for a service or a slow disk. The loader then tries up to
     /// twice as many threads, at most 32 for each core and 256 in all, and keeps them if the rate grows. If
     /// no core of the machine is idle, the loader tries fewer threads than before, down to the number of

@@ -264,7 +264,7 @@ impl<T: Send + 'static> LoaderBuilder<T> {
     /// stream reads until [`look_ahead`](Buckets::look_ahead) items wait, and then pads a smaller item. If
     /// all waiting items are larger than the shape, the sequence number is a gap, as at the end of an epoch:
     /// the batch then has fewer items than a full batch, and on some ranks it may have no items.
-    /// [`Report::fill`](crate::loader::Report::fill) has the used share of the batches.
+    /// [`Report::fill`](crate::loader::Report::fill) says how much of the batches is not padding.
     ///
     /// An item larger than every shape is a failure. A state can be restored if the batches of all ranks
     /// together have the same number of items as before. A restore reads again from the oldest waiting item.
