@@ -71,12 +71,12 @@ use tuning::LearnedTuning;
 /// stream. No thread waits for the network while another stream can be read. One further thread takes one
 /// item of each stream in turn and collects batches, ahead of the trainer.
 ///
-/// Besides the shuffle buffers and the batches ahead, a loader holds 2 chunks of samples for each stream and
-/// 2 for each thread. A chunk has up to 512 samples; it has fewer if they are large (512 KiB in total) or
+/// Besides the shuffle buffers and the prefetched batches, a loader holds 2 chunks of samples for each stream
+/// and 2 for each thread. A chunk has up to 512 samples; it has fewer if they are large (512 KiB in total) or
 /// slow (a millisecond in total). The chunks of all loaders of a process share a quarter of the
 /// [`Budget`](crate::store::Budget): 64 MiB by default. When that quarter is used up, a loader still holds 2
-/// chunks for each stream and one for each thread, but these have a single sample or up to 64 KiB. Slow
-/// local files are read ahead on threads of the process; dropping the loader does not wait for these threads.
+/// chunks for each stream and one for each thread, but these have a single sample or up to 64 KiB. Slow local
+/// files are read ahead on threads of the process; dropping the loader does not wait for these threads.
 ///
 /// The batches of an epoch depend on the dataset, the seed, the epoch and the options, never on the number of
 /// threads or on timing.
