@@ -28,8 +28,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-/// Additional limits of chunks if one thread both reads the chunks and consumes them. In that case, no chunk
-/// is passed between threads, so long chunks have no advantage. Short chunks of all sources stay in the CPU
+/// Additional limits of chunks if a single thread both reads and consumes them. In that case, no chunk is
+/// passed between threads, so long chunks have no advantage. Short chunks of all sources stay in the CPU
 /// cache.
 const TAKER_LIMITS: ChunkLimits = ChunkLimits { samples: 64, bytes: 256 << 10 };
 

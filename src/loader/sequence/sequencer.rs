@@ -5,8 +5,8 @@
 //! it computes the numbers of its items without communication, before and after a restore.
 //!
 //! So a sequence number without an item stays empty, and later items do not move up. In the example, two
-//! streams fill batches of 2. Stream 0 has the items 0, 2 and 4; stream 1 has the item 1. The last line is a
-//! run that was restored from a state in which 3 items of stream 1 had been consumed (`taken 3`). As in
+//! streams fill batches of 2. Stream 0 has the items 0, 2 and 4; stream 1 has the item 1. The last line shows
+//! another run, which was restored from a state: 3 items of stream 1 had been consumed (`taken 3`). As in
 //! `tests.rs`, `number:item` is an item with its sequence number. `|number` is the end of a batch, with the
 //! sequence number at which the next batch starts.
 //!

@@ -66,8 +66,8 @@ pub(super) struct InputLog {
     outputs: u64,
     /// Number of failures to read or map a sample.
     failures: u64,
-    /// Number of failures since the last sample. A restore that starts at the next sample of the same pass
-    /// repeats these failures.
+    /// Number of failures between the last sample and the next sample. A restore that starts at the next
+    /// sample of the same pass repeats these failures.
     failures_between: u64,
     /// The last pass with a failure between samples.
     failed_pass: u64,

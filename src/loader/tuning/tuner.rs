@@ -3,9 +3,9 @@
 //!
 //! - *More threads* are tried if the trainer waits, and all threads are busy although cores are idle. In that
 //!   case, the stages wait for something, such as a service or a slow disk. A trial at most doubles the
-//!   number of threads, and stays within the number of threads that would use all cores. The added threads
-//!   are kept if the run gets faster. Otherwise they are removed. The pause before the next trial doubles
-//!   with each failed trial.
+//!   number of threads, and never exceeds the number of threads that would use all cores. The added threads
+//!   are kept if the run gets faster. Otherwise they are removed. With each failed trial, the pause before
+//!   the next trial doubles.
 //! - *Fewer threads* are tried if there are more threads than cores, and no core is idle. In that case, a
 //!   service or disk may have become faster, so that fewer threads suffice. The lower number of threads is
 //!   kept if the run does not get slower.
