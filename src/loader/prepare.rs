@@ -39,7 +39,8 @@ pub(super) struct PreparedRun {
     pub(super) endless: bool,
     /// Whether the run had already ended when the restored state was saved.
     pub(super) end: RunEnd,
-    /// Configures the streams that are searched for the first item of the epoch, which pads batches.
+    /// Configures the streams that are searched for the first item of the epoch. Batches are padded with this
+    /// item.
     pub(super) all_streams: AllStreams,
 }
 

@@ -169,7 +169,8 @@ impl DatasetSettings {
                 let (_, url) = self.dataset.shard(slice.shard)?;
                 let index = self.dataset.indexed(slice.shard);
                 let object = index.map(|index| index.object_at(url.expose_secret())).unwrap_or_default();
-                // If the index has checksums, the shard may have another version than in the index.
+                // A restore refuses a shard whose version differs from the version in the state. If the index
+                // has checksums, they prove the content of the shard, so the state needs no version.
                 let needs_version = index.is_none_or(|index| !index.has_checksums());
                 let version = object.version.filter(|_| needs_version).map(Into::into);
                 open.push(OpenSlice { slice: number, start, size: object.size, version });

@@ -84,8 +84,9 @@ pub(super) fn loader<T: Send + 'static, I: IntoRows<T>, B: Send + 'static>(
     Loader { settings, start: Arc::new(start) }
 }
 
-/// Finds the first row of the epoch, which pads batches. If batches have several shapes, finds the first row
-/// of the given shape. Searches the streams of this rank first, and then the streams of other ranks.
+/// Finds the first row of the epoch. Batches are padded with this row. If batches have several shapes, finds
+/// the first row of the given shape. Searches the streams of this rank first, and then the streams of other
+/// ranks.
 fn first_row<T: Send + 'static, I: IntoRows<T>>(
     streams: AllStreams,
     stages: Arc<[Stages<T>]>,

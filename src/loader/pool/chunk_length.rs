@@ -9,13 +9,13 @@ use super::chunk::ChunkLimits;
 use std::time::Duration;
 
 /// Maximum number of samples in a chunk. With a maximum of 16 samples, two fifths of the time for small
-/// samples were spent on the hand-over between threads.
+/// samples were spent on passing chunks between threads.
 const MAX_SAMPLES: usize = 512;
 /// Number of samples in the first chunk of a source. It is small, because the time for a sample is not known
 /// yet and the sequence waits for the chunk.
 pub(super) const FIRST_SAMPLES: usize = 8;
-/// Maximum bytes of samples in a chunk. For large samples, the hand-over is a small part of the time, and
-/// long chunks would need much memory.
+/// Maximum bytes of samples in a chunk. If samples are large, processing a chunk takes much longer than
+/// passing it to another thread. Longer chunks would therefore save little time, and need much memory.
 const MAX_BYTES: usize = 512 << 10;
 /// Maximum bytes of samples in a chunk for which the budget has no memory.
 pub(super) const MAX_BYTES_WITHOUT_MEMORY: usize = 64 << 10;

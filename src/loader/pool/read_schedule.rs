@@ -31,9 +31,9 @@ use std::time::Duration;
 
 /// Number of chunks per thread that are read ahead, beyond one for each source.
 const AHEAD_PER_THREAD: usize = 2;
-/// No chunk is read ahead while the rows of waiting items take this many bytes or more.
+/// While the rows of all waiting items take at least this number of bytes, no chunk is read ahead.
 const MAX_BYTES_WAITING: usize = 64 << 20;
-/// No chunk of a source is read ahead while this many of its items or more wait.
+/// While a source has at least this number of waiting items, no chunk of that source is read ahead.
 const MAX_ITEMS_WAITING: usize = 1024;
 /// Number of other sources that are tried if there is no memory for a chunk of the first source.
 const MAX_OTHERS: usize = 32;
@@ -338,8 +338,9 @@ impl<S, T> ReadSchedule<S, T> {
         self.sources.iter().map(progress).collect()
     }
 
-    /// Takes the readers that `which` selects out of the schedule. Must be called before any chunk is read.
-    /// [`put_back`](ReadSchedule::put_back) puts the readers back.
+    /// Removes from the schedule all readers for which `which` returns true. Returns each reader with the
+    /// number of its source. Must be called before any chunk is read. [`put_back`](ReadSchedule::put_back)
+    /// puts a reader back.
     pub(super) fn take_out(&mut self, which: impl Fn(&S) -> bool) -> Vec<(usize, S)> {
         let take = |(number, source): (usize, &mut SourceState<S, T>)| {
             source.is_readable = !source.reader.as_ref().is_some_and(&which);

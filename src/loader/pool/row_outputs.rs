@@ -106,8 +106,8 @@ enum Pulled {
 }
 
 impl SamplesToRows {
-    /// The work of writing this sample as a row. Sets the tag's location to the key and shard of the sample;
-    /// a value that the sample lacks is left unchanged.
+    /// The work of writing this sample as a row. If the tag has a location, the sample's key and shard are
+    /// copied into that location. An empty key or shard is not copied.
     fn work(&self, tag: &mut Tag, sample: Sample, slots: RowSlots) -> RowWork {
         if let Some(location) = &mut tag.location {
             **location = sample.location().made_of(location);

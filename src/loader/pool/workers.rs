@@ -28,8 +28,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-/// Additional limits of chunks if the thread that takes chunks also reads them. Then nothing is handed over
-/// between threads, so long chunks have no advantage; short chunks of all sources stay in the CPU cache.
+/// Additional limits of chunks if a single thread both reads and consumes them. In that case, no chunk is
+/// passed between threads, so long chunks have no advantage. Short chunks of all sources stay in the CPU
+/// cache.
 const TAKER_LIMITS: ChunkLimits = ChunkLimits { samples: 64, bytes: 256 << 10 };
 
 impl PollSamples for StreamReader {
@@ -391,8 +392,8 @@ impl<T: Send + 'static> Workers<T> {
             if let Poll::Ready(taken) = take() {
                 return taken;
             }
-            // An interrupt ends a wait. But a taker that reads may never wait, so it checks for an interrupt
-            // here.
+            // `block_on` below returns an error if the thread is interrupted. A taker that reads does not
+            // reach `block_on` while it finds sources to read. It therefore checks for an interrupt here too.
             if self.taker_reads && wait::is_interrupted() {
                 return Err(ErrorKind::Stopped.into());
             }

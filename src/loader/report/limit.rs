@@ -23,7 +23,7 @@ pub enum Limit {
     Files,
     /// Parsing shards: decompression, tar and checks.
     Parse,
-    /// The functions before the shuffle buffer: `filter` and `before_shuffle`.
+    /// The functions that run before the shuffle buffer: `filter` and `before_shuffle`.
     Filter,
     /// Shuffle buffers.
     Shuffle,
@@ -48,7 +48,8 @@ const MIN_TIME: Duration = Duration::from_millis(200);
 
 impl Limit {
     pub(super) fn of(report: &Report) -> Limit {
-        // At the start of a run, the limit is what the first batches wait for.
+        // At the start of a run, the bottleneck is known only if the trainer has waited long for the first
+        // batches.
         let is_starting = report.batches < MIN_BATCHES;
         if report.elapsed < MIN_TIME || is_starting && report.waited < MIN_TIME {
             return Limit::Unknown;
@@ -238,7 +239,7 @@ mod tests {
         let begun =
             Report { batches: 1, elapsed: MIN_TIME * 9, waited: MIN_TIME / 2, times, ..Report::default() };
         assert_eq!(begun.limit(), Limit::Unknown);
-        // During a long wait for the first batch, the limit is known.
+        // If the trainer has waited long for the first batches, the bottleneck is known.
         assert_eq!(Report { waited: MIN_TIME * 8, ..begun }.limit(), Limit::Map);
     }
 }

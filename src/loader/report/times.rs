@@ -15,43 +15,44 @@ pub struct Times {
     /// [fixed or tuned](crate::loader::LoaderBuilder::threads). 0 if the trainer's thread reads and maps in
     /// `next`.
     pub threads: usize,
-    /// The workers read local files. (Slow files are read ahead on other threads; the wait for them counts as
-    /// `await_bytes`.)
+    /// Time that the workers spent on reading local files. (Other threads read slow files ahead. The wait for
+    /// slow files counts as `await_bytes`.)
     #[serde(serialize_with = "crate::seconds::serialize")]
     pub read_files: Duration,
-    /// The workers parsed shards: decompression, tar, checks.
+    /// Time that the workers spent on parsing shards: decompression, tar, checks.
     #[serde(serialize_with = "crate::seconds::serialize")]
     pub parse: Duration,
-    /// The workers ran the functions before the shuffle buffer.
+    /// Time that the workers spent in the functions that run before the shuffle buffer: `filter` and
+    /// `before_shuffle`.
     #[serde(serialize_with = "crate::seconds::serialize")]
     pub filter: Duration,
-    /// The workers put samples into shuffle buffers.
+    /// Time that the workers spent on putting samples into shuffle buffers.
     #[serde(serialize_with = "crate::seconds::serialize")]
     pub shuffle: Duration,
-    /// The workers ran the stages (decode, map, filter, …) and wrote rows of tensors.
+    /// Time that the workers spent in the stages (decode, map, filter, …) and on writing rows of tensors.
     #[serde(serialize_with = "crate::seconds::serialize")]
     pub map: Duration,
-    /// The workers waited for bytes from the network or from slow files.
+    /// Time that the workers waited for bytes from the network or from slow files.
     #[serde(serialize_with = "crate::seconds::serialize")]
     pub await_bytes: Duration,
-    /// The workers were idle because only one thread can read a stream at a time, and other workers were
-    /// reading all streams.
+    /// Time that the workers were idle because other workers were reading all streams. (Only one thread can
+    /// read a stream at a time.)
     #[serde(serialize_with = "crate::seconds::serialize")]
     pub await_stream: Duration,
-    /// The workers were idle because enough items were ready.
+    /// Time that the workers were idle because enough items were ready.
     #[serde(serialize_with = "crate::seconds::serialize")]
     pub await_room: Duration,
-    /// The collecting thread ran a stateful [stage](crate::loader::LoaderBuilder::stage), or a function after
-    /// it.
+    /// Time that the collecting thread spent in a stateful [stage](crate::loader::LoaderBuilder::stage), or
+    /// in functions that follow this stage.
     #[serde(serialize_with = "crate::seconds::serialize")]
     pub stage: Duration,
-    /// The collecting thread put items into batches.
+    /// Time that the collecting thread spent on putting items into batches.
     #[serde(serialize_with = "crate::seconds::serialize")]
     pub collect: Duration,
-    /// The collecting thread waited for items from the workers.
+    /// Time that the collecting thread waited for items from the workers.
     #[serde(serialize_with = "crate::seconds::serialize")]
     pub await_items: Duration,
-    /// The collecting thread was idle because the maximum number of batches was ready.
+    /// Time that the collecting thread was idle because the maximum number of batches was ready.
     #[serde(serialize_with = "crate::seconds::serialize")]
     pub await_trainer: Duration,
 }

@@ -1,4 +1,5 @@
-//! `MixedStream`: mixes the same stream of several datasets into one.
+//! `MixedStream`: mixes one stream of each dataset into one stream. All these streams have the same stream
+//! number.
 
 use super::SourceOutputs;
 use crate::loader::event::LoaderEvent;

@@ -37,7 +37,7 @@ pub(super) trait SourceOutputs {
         let _ = (source, count);
     }
 
-    /// The cursor of a restore that continues after the last event of a source.
+    /// The cursor from which a restore continues after the last event that `source` has returned.
     ///
     /// # Errors
     /// If a stage cannot save its state.

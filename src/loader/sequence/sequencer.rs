@@ -4,9 +4,11 @@
 //! `g % streams`, whether or not other streams have ended or failed. Each rank has every `ranks`th stream, so
 //! it computes the numbers of its items without communication, before and after a restore.
 //!
-//! So a sequence number without an item stays empty, and later items do not move up. Here are two streams in
-//! batches of 2: stream 0 has the items 0, 2 and 4, stream 1 has the item 1 (`tests.rs` writes `number:item`,
-//! and `|number` for the end of a batch):
+//! So a sequence number without an item stays empty, and later items do not move up. In the example, two
+//! streams fill batches of 2. Stream 0 has the items 0, 2 and 4; stream 1 has the item 1. The last line shows
+//! another run, which was restored from a state: 3 items of stream 1 had been consumed (`taken 3`). As in
+//! `tests.rs`, `number:item` is an item with its sequence number. `|number` is the end of a batch, with the
+//! sequence number at which the next batch starts.
 //!
 //! ```text
 //! Aligned, Steps    0:0 1:1 |2   2:2 |4       4:4 |6      stream 1 has ended: 3 and 5 are empty
@@ -47,9 +49,9 @@ pub(in crate::loader) struct Sequencer<O> {
     streams: Vec<MixedStream>,
     /// Number of streams that have not ended.
     live_streams: usize,
-    /// The next local number.
+    /// The local number of the rank's next sequence number.
     local_number: u64,
-    /// The first local number of the current batch.
+    /// The local number of the current batch's first sequence number.
     batch_local_number: u64,
     rank: usize,
     ranks: usize,
@@ -63,7 +65,8 @@ pub(in crate::loader) struct Sequencer<O> {
     alone: bool,
     /// Whether streams that have ended are repeated to fill the remaining batches.
     repeat_streams: bool,
-    /// Number of sequence numbers of the current batch that were covered, with or without an item.
+    /// How many sequence numbers of this rank the current batch spans so far, including those without an
+    /// item.
     covered: usize,
     /// Number of items in the current batch.
     filled: usize,
@@ -84,7 +87,7 @@ pub(in crate::loader) struct Sequencer<O> {
 /// A batch that has ended, and may have to be started again.
 #[derive(Debug)]
 struct EndedBatch {
-    /// The first local number of the batch.
+    /// The local number of the batch's first sequence number.
     local_number: u64,
     /// The sequence number at which the batch of all ranks starts.
     batch_start: u64,
@@ -98,8 +101,8 @@ pub(in crate::loader) trait BatchSequence<T>: Iterator<Item = LoaderEvent<T>> {
     /// take their sequence numbers. Returns this rank's first sequence number in the batch.
     fn restart(&mut self) -> u64;
 
-    /// The cursor of a restore that continues after the last event of a source. Right after the end of a
-    /// batch, no event of a later batch has been taken from the source.
+    /// The cursor from which a restore continues after the last event that was taken from `source`. Right
+    /// after the end of a batch, that event belongs to this batch or to an earlier batch.
     ///
     /// # Errors
     /// If a stage cannot save its state.
@@ -294,8 +297,8 @@ impl<O: SourceOutputs> Sequencer<O> {
         let counts_items = self.batching == Batching::WhenFull;
         let left = self.batch.saturating_sub(if counts_items { self.filled } else { self.covered });
         let streams = self.streams.len() as u64;
-        // `WhenFull` does not count numbers without an item, so the batch may span more numbers than it has
-        // items.
+        // With `WhenFull`, only items count towards the size of a batch. The batch may therefore span more
+        // sequence numbers than it has items.
         let most = (left as u64).saturating_mul(if counts_items { streams } else { 1 });
         let end = self.local_number.saturating_add(most);
         // For each stream, the number of items that were announced.
@@ -411,8 +414,8 @@ impl<O: SourceOutputs> Iterator for Sequencer<O> {
                     continue;
                 }
                 None => {
-                    // This branch runs for each later number of an ended stream. The number of live streams
-                    // decreases only the first time.
+                    // The stream has ended. This branch runs at each remaining sequence number of the stream,
+                    // but `live_streams` decreases only the first time.
                     self.live_streams -= usize::from(was_live);
                     self.advance();
                     continue;

@@ -18,7 +18,8 @@
 //! - *A stream stage* [saves](super::StreamStage::save) how many of its last inputs it needs, and numbers
 //!   that describe its own state. A restore pushes those inputs again, and the stage does not return items
 //!   again that it had returned before. A stage that cannot save its state is wrapped
-//!   ([`Rerun`](super::rerun::Rerun)). The outputs before these inputs are the `past` outputs.
+//!   ([`Rerun`](super::rerun::Rerun)). With a stream stage, the `past` outputs are those that precede the
+//!   first input that the stage needs.
 //!
 //! Failures to read or map a sample occur again in the same order: the first `failures` failures were
 //! reported before the state was saved, and are not reported again.
@@ -52,7 +53,7 @@ const MAX_MARKS: usize = 4096;
 pub(super) struct InputLog {
     /// The cursor right before the first mark, or before the next sample if there is no mark.
     start: Cursor,
-    /// Number of failures before `start`. A restore from `start` does not see them again.
+    /// Number of failures before `start`. A restore from `start` does not repeat these failures.
     failures_before: u64,
     /// The samples with outputs since `start`.
     marks: VecDeque<SampleMark>,
@@ -65,8 +66,8 @@ pub(super) struct InputLog {
     outputs: u64,
     /// Number of failures to read or map a sample.
     failures: u64,
-    /// Number of failures since the last sample. A restore that starts at the next sample of the same pass
-    /// sees them again.
+    /// Number of failures between the last sample and the next sample. A restore that starts at the next
+    /// sample of the same pass repeats these failures.
     failures_between: u64,
     /// The last pass with a failure between samples.
     failed_pass: u64,
@@ -96,7 +97,7 @@ struct SampleMark {
     taken: u64,
     /// Number of outputs before this sample.
     outputs: u64,
-    /// Number of failures that a restore from this sample does not see again.
+    /// Number of failures that a restore from this sample does not repeat.
     failures: u64,
     /// The changes of the stream's reading position from this sample to the next mark.
     note: Option<Box<StreamNote>>,
@@ -143,7 +144,8 @@ impl InputLog {
         self.repeated.outputs > 0
     }
 
-    /// Logs a sample whose only output is consumed at once. No earlier sample may still be needed.
+    /// Logs a sample whose only output is consumed at once. Drops all earlier samples from the log, so the
+    /// caller must no longer need these samples.
     pub(super) fn pass_sample(&mut self, origin: &mut InputOrigin) {
         self.release_all();
         self.start.move_to(origin.pass, origin.taken.saturating_sub(1));
@@ -158,7 +160,8 @@ impl InputLog {
         self.drop_pending();
         let (pass, taken) = (origin.pass, origin.taken.saturating_sub(1));
         let failures = match taken {
-            // A restore from the beginning of a pass does not see failures at the end of the previous pass.
+            // A restore from the beginning of a pass does not repeat the failures at the end of the previous
+            // pass.
             0 if self.failed_pass == pass => self.failures_before_pass,
             0 => self.failures,
             _ => self.failures - self.failures_between,
@@ -167,8 +170,8 @@ impl InputLog {
         (self.failures_between, self.has_input) = (0, true);
         let begins_pass = self.marks.back().is_none_or(|last| last.pass != mark.pass);
         self.pending = Some((mark, origin.position));
-        // The first sample of a pass gets its mark before it has an output: the stage may return an item in
-        // a pass in which it has no input.
+        // The first sample of a pass gets its mark now, even if it will have no output. If the stage gets no
+        // input in this pass but returns an item, that item has the position of this sample.
         if begins_pass {
             self.mark();
         }
@@ -254,7 +257,7 @@ impl InputLog {
         }
     }
 
-    /// The cursor of a restore that needs the last `needed` outputs again.
+    /// The cursor from which a restore computes the last `needed` outputs again.
     pub(super) fn cursor(&mut self, needed: u64) -> Cursor {
         self.release(needed);
         let first = self.outputs.saturating_sub(needed);
@@ -307,8 +310,8 @@ impl InputLog {
         }
     }
 
-    /// Removes the first mark, and moves the start to the sample `taken` of `pass`. `failures` counts the
-    /// failures before that sample.
+    /// Removes the first mark. Moves `start` to sample number `taken` of pass number `pass`, both counted
+    /// from 0. `failures` is the number of failures before that sample.
     fn release_first(&mut self, pass: u64, taken: u64, failures: u64) {
         let Some(mark) = self.marks.pop_front() else { return };
         self.apply(mark.note);
@@ -414,7 +417,7 @@ mod tests {
         assert!(log.fail_between(1));
         assert_eq!(counts(&log.cursor(2)), (0, 0, 4));
         assert_eq!((log.cursor(1).pass, counts(&log.cursor(1))), (1, (0, 0, 2)));
-        // Pass 2 has no failure before its first sample, so a restore at this sample sees no failure again.
+        // Pass 2 has no failure before its first sample, so a restore from this sample repeats no failure.
         log.push_sample(&mut InputOrigin { pass: 2, taken: 1, ..InputOrigin::default() });
         assert!(log.push_output());
         assert_eq!((log.cursor(1).pass, counts(&log.cursor(1))), (2, (0, 0, 0)));

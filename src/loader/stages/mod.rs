@@ -1,5 +1,6 @@
 //! The stages between the shuffle buffer and the sequence. Most stages run on the threads, sample by sample.
-//! A stream stage comes after these stages, and gets their outputs for one stream in order.
+//! A stream stage comes after these stages, and gets their outputs for one stream in order. If the batches of
+//! different steps have different shapes, `buckets` selects items of the right shape for each step.
 //!
 //! ```text
 //! pipe            the stages on the threads: a function from a sample to any number of outputs

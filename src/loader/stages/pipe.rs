@@ -8,7 +8,8 @@ use crate::sample::Sample;
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// An output of the stages on the threads: an item, or an input of the stream stage.
+/// An output of the stages on the worker threads. Without a stream stage, all outputs are `Item`. With a
+/// stream stage, all outputs are `Erased`: the inputs of that stage.
 pub(in crate::loader) enum PipeOutput<T> {
     Item(T),
     Erased(ErasedItem),

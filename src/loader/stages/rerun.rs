@@ -11,7 +11,8 @@ use crate::state::misfit;
 /// [fresh](StreamStage::is_fresh), and the number of results that the stage returned for them. A restore
 /// pushes these inputs again, and drops that number of results.
 ///
-/// Example: a stage joins two inputs at a time, and is fresh before the first input of each pair.
+/// Example: a stage joins two inputs at a time, and is fresh before the first input of each pair. It gets
+/// the inputs 0, 1, 2, and so on. The field `numbers` of the saved state contains only the number of results.
 ///
 /// ```text
 /// after the item of 2 and 3    inputs: 2, numbers: [1]    2 and 3 are pushed again, one item is dropped

@@ -15,15 +15,15 @@ pub(in crate::loader) type ErasedItem = Box<dyn Any + Send>;
 /// A stage that takes the outputs of the worker threads. Each stream has its own stage, which gets the
 /// outputs of this stream in order, one at a time.
 pub(in crate::loader) trait StreamStage<T>: Send {
-    /// Consumes one output of the worker threads.
+    /// Consumes one input, which is an output of the worker threads.
     fn push(&mut self, output: ErasedItem, at: &OutputOrigin) -> Result<()>;
 
-    /// Returns the next item; `None` if the stage needs another output first.
+    /// Returns the next item; `None` if the stage needs another input first.
     fn pull(&mut self) -> Option<Result<StageOutput<T>, StageFailure>>;
 
-    /// Called after a function that follows this stage failed for the last pulled item, or filtered it out.
+    /// Called when the last pulled item is lost: a later function has failed for it, or has filtered it out.
     /// The next item takes the sequence number of the lost item. Returns the origin of the lost item; `None`
-    /// if this origin is the last input of the stage.
+    /// means the origin of the stage's last input.
     fn lose_item(&mut self) -> Option<OutputOrigin> {
         None
     }
@@ -37,7 +37,8 @@ pub(in crate::loader) trait StreamStage<T>: Send {
     /// Resets the stage at the end of a pass.
     fn end(&mut self);
 
-    /// Called when the pass has no more outputs. From then on, `pull` returns the items that are left.
+    /// Called when the stage gets no more inputs in this pass. From then on, `pull` returns the items that
+    /// are left.
     fn drain(&mut self) {}
 
     /// Whether the stage continues across the ends of passes, up to the end of the run.
@@ -45,7 +46,7 @@ pub(in crate::loader) trait StreamStage<T>: Send {
         false
     }
 
-    /// Whether no later item depends on the outputs pushed so far.
+    /// Whether no later item depends on the inputs pushed so far.
     fn is_fresh(&self) -> bool {
         false
     }
@@ -60,13 +61,13 @@ pub(in crate::loader) trait StreamStage<T>: Send {
         Ok(())
     }
 
-    /// Whether the stage needs no more outputs. Further outputs may be dropped.
+    /// Whether the stage needs no more inputs. Further inputs may be dropped.
     fn is_done(&self) -> bool {
         false
     }
 
-    /// Whether the stage has consumed too many outputs in a row without returning an item. It may hold them
-    /// all in memory.
+    /// Whether the stage has consumed too many inputs in a row without returning an item. The stage may hold
+    /// all these inputs in memory.
     fn only_takes(&self) -> bool {
         false
     }
@@ -101,8 +102,9 @@ impl OutputOrigin {
 
 pub(in crate::loader) struct StageFailure {
     pub(in crate::loader) error: Error,
-    /// The pass of the failed item. `None` if the item's origin is the last input of the stage; otherwise the
-    /// error already names the sample.
+    /// The pass of the failed item. `None` means the pass of the stage's last input; the caller then adds the
+    /// key and shard of this input's sample to `error`. If the pass is `Some`, `error` already names the
+    /// sample.
     pub(in crate::loader) pass: Option<u64>,
 }
 
@@ -116,7 +118,7 @@ impl From<Error> for StageFailure {
 pub(in crate::loader) struct StageOutput<T> {
     /// `None` for a gap.
     pub(in crate::loader) item: Option<T>,
-    /// The origin of the item; `None` if this origin is the last input of the stage.
+    /// The origin of the item; `None` means the origin of the stage's last input.
     pub(in crate::loader) at: Option<OutputOrigin>,
     /// The used size of the item and its capacity, such as the number of tokens in a packed row and the
     /// length of the row.
@@ -124,7 +126,7 @@ pub(in crate::loader) struct StageOutput<T> {
 }
 
 impl<T> StageOutput<T> {
-    /// An item whose origin is the last input of the stage.
+    /// An item that has the origin of the stage's last input.
     pub(super) fn item(item: T) -> Self {
         StageOutput { item: Some(item), at: None, fill: None }
     }

@@ -85,8 +85,9 @@ pub(in crate::loader) struct TaggedOutputs<T> {
     next_pass: Option<Box<MappedInput<T>>>,
     current: Option<Current<T>>,
     pass: u64,
-    /// The pass of the last item or, if the stage spans passes, of its last input. Before the first of them,
-    /// the first pass that was read.
+    /// Empty passes are counted from this pass. It is the pass of the last returned item or, if the stage
+    /// spans passes, of the stage's last input. Until there is such an item or input, it is the first pass
+    /// that was read.
     first_empty_pass: Option<u64>,
     /// Whether the run continues over all epochs, without end.
     endless: bool,

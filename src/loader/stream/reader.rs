@@ -173,8 +173,9 @@ impl StreamReader {
             PassYield::Errors => true,
             PassYield::Nothing => false,
         };
-        // If the next pass would only repeat an epoch to fill batches, a pass without samples ends the
-        // stream. Otherwise the stream continues: samples that failed may be readable in the next epoch.
+        // The ended pass returned no sample. If the next pass would only repeat an epoch to fill batches, the
+        // stream ends now. Otherwise the stream continues: samples that failed may be readable in the next
+        // epoch.
         if let StreamEpochs::Repeating(_, count, _) = self.stream.epochs
             && self.pass >= count
         {

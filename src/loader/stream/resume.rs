@@ -128,7 +128,7 @@ struct Refill<'a> {
 
 /// Samples that are near each other. If there is an index, they are read by one request.
 struct Run<'a> {
-    /// The part of an open slice that has the samples.
+    /// A part of an open slice. It contains all samples of this run.
     slice: Slice,
     /// The version of the shard when the state was saved.
     object: ObjectVersion,
@@ -183,8 +183,8 @@ impl<'a> Refill<'a> {
         let last = runs.len().wrapping_sub(1);
         for (number, Run { numbers, wanted, .. }) in runs.into_iter().enumerate() {
             // The requests of `next` would take bandwidth from the samples of the buffer, and the first batch
-            // waits for these samples. So the requests of `next` start after half of the last run: early
-            // enough to hide the latency of their first bytes.
+            // waits for these samples. Therefore the requests of `next` start only when half of the last
+            // `Run` has been read. That is early enough to hide the latency of the first bytes of `next`.
             let is_last = number == last;
             let middle =
                 if is_last { numbers.start + (numbers.end - numbers.start) / 2 } else { numbers.end };
@@ -195,7 +195,7 @@ impl<'a> Refill<'a> {
             }
             self.pick(&mut reader, number, middle..numbers.end, after)?;
             if is_last {
-                // If some requests of the run were not open yet at the first call, that call started no
+                // If some requests of this `Run` were not open yet at the first call, that call started no
                 // requests of `next`.
                 reader.begin_before(next);
             }

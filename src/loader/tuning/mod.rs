@@ -1,5 +1,5 @@
-//! How many threads a run has, and how many batches it prepares ahead: fixed by the caller, or tuned during
-//! the run.
+//! The number of threads of a run, and the number of batches that the run prefetches. The caller fixes each
+//! number, or the number is tuned during the run.
 //!
 //! ```text
 //! resources  the numbers that the caller set, and the defaults
@@ -79,15 +79,15 @@ impl LearnedTuning {
     }
 }
 
-/// The current number of threads of a run, its number of batches ahead, and its tuner.
+/// The current number of threads of a run, its number of prefetched batches, and its tuner.
 pub(super) struct Tuning {
     threads: AtomicUsize,
     min_threads: usize,
     has_one_thread: bool,
     prefetch: AtomicUsize,
     max_prefetch: usize,
-    /// Has one permit for each batch that may still be prepared. `None` if the number of batches ahead is
-    /// fixed.
+    /// Has one permit for each batch that may still be prepared. `None` if the number of prefetched batches
+    /// is fixed.
     room: Option<Semaphore>,
     tuner: Option<Mutex<RunTuner>>,
     learned: Arc<Mutex<LearnedChoices>>,
@@ -109,12 +109,12 @@ impl Tuning {
         self.min_threads
     }
 
-    /// Number of batches that may be ready.
+    /// The current limit on the number of ready batches that wait for the trainer.
     pub(super) fn prefetch(&self) -> usize {
         self.prefetch.load(Relaxed)
     }
 
-    /// The largest number of batches that may ever be ready.
+    /// The highest value that [`prefetch`](Tuning::prefetch) can have during the run.
     pub(super) fn max_prefetch(&self) -> usize {
         self.max_prefetch
     }
@@ -152,7 +152,7 @@ impl Tuning {
         log!(WARN, "the loader has fewer threads than requested", threads = threads);
     }
 
-    /// Lets the tuner change the number of threads or of batches ahead. `totals` is only called when an
+    /// Lets the tuner change the number of threads or of prefetched batches. `totals` is only called when an
     /// update is due.
     pub(super) fn update(&self, totals: impl FnOnce() -> RunTotals) {
         let Some(tuner) = &self.tuner else { return };
@@ -184,7 +184,7 @@ impl Tuning {
         }
     }
 
-    /// Sets the numbers of threads and of batches ahead. `prefetch` must not be below its current value.
+    /// Sets the numbers of threads and of prefetched batches. `prefetch` must not be below its current value.
     fn set(&self, threads: usize, prefetch: usize) {
         self.threads.store(threads, Relaxed);
         let before = self.prefetch.swap(prefetch, Relaxed);
@@ -193,7 +193,7 @@ impl Tuning {
         }
     }
 
-    /// Sets the numbers of threads and of batches ahead, within the limits of a tuner.
+    /// Sets the numbers of threads and of prefetched batches, within the limits of a tuner.
     #[cfg(test)]
     pub(super) fn choose(&self, threads: usize, prefetch: usize) {
         self.set(threads, prefetch.clamp(self.prefetch(), self.max_prefetch));

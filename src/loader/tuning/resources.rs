@@ -1,4 +1,4 @@
-//! `Resources`: the numbers of threads, cores and batches ahead that the caller set, and the defaults.
+//! `Resources`: the numbers of threads, cores and prefetched batches that the caller set, and the defaults.
 
 use super::tuner::{TunedRange, TuningLimits};
 use crate::error::{ErrorKind, Result};
@@ -6,11 +6,11 @@ use std::thread;
 
 /// By default, one in this number of cores is left to the trainer.
 const CORES_PER_TRAINER_CORE: usize = 8;
-/// Default number of batches ahead.
+/// Default number of prefetched batches: batches that are prepared before the trainer requests them.
 const DEFAULT_PREFETCH: usize = 2;
-/// Maximum number of batches ahead that the tuner chooses.
+/// Maximum number of prefetched batches that the tuner chooses.
 const MAX_TUNED_PREFETCH: usize = 32;
-/// Default maximum of the bytes of batches ahead.
+/// Default limit on the bytes of all prefetched batches together.
 const DEFAULT_PREFETCH_BYTES: u64 = 512 << 20;
 /// Maximum number of threads per core that the tuner chooses. More threads than cores help stages that wait,
 /// for example for a network response.

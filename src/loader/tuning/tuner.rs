@@ -1,14 +1,16 @@
-//! `RunTuner`: decides when to change the number of threads or of batches ahead. It is a state machine over
-//! times and counts.
+//! `RunTuner`: decides when to change the number of threads or of prefetched batches. It is a state machine
+//! over times and counts.
 //!
-//! - *More threads* are tried if the trainer waits and all threads are busy although cores are idle: then the
-//!   stages wait for something, such as a service or a slow disk. The number of threads at most doubles, and
-//!   the cores must suffice for them. The added threads are kept if the run gets faster. Otherwise the number
-//!   of windows before the next trial doubles.
-//! - *Fewer threads* are tried if there are more threads than cores, and no core is idle: then the service or
-//!   disk may have become faster. The lower number is kept if the run does not get slower.
-//! - *Batches ahead* are doubled if the trainer waits for some batches although other batches were ready
-//!   early: then the rate suffices, but it is uneven.
+//! - *More threads* are tried if the trainer waits, and all threads are busy although cores are idle. In that
+//!   case, the stages wait for something, such as a service or a slow disk. A trial at most doubles the
+//!   number of threads, and never exceeds the number of threads that would use all cores. The added threads
+//!   are kept if the run gets faster. Otherwise they are removed. With each failed trial, the pause before
+//!   the next trial doubles.
+//! - *Fewer threads* are tried if there are more threads than cores, and no core is idle. In that case, a
+//!   service or disk may have become faster, so that fewer threads suffice. The lower number of threads is
+//!   kept if the run does not get slower.
+//! - *The number of prefetched batches* is doubled if the trainer waits for some batches although other
+//!   batches were ready early. In that case, the rate suffices, but it is uneven.
 
 use super::totals::RunTotals;
 use std::fmt;
@@ -55,8 +57,7 @@ const MAX_PATIENCE: u32 = 64;
 
 /// The rate suffices if the collecting thread was idle for this share of the time.
 const SUFFICIENT_IDLE: f64 = 0.1;
-/// More batches are prepared ahead if at least two batches, and more than this share of all batches, are
-/// late.
+/// More batches are prefetched if at least two batches, and more than this share of all batches, are late.
 const LATE: f64 = 0.02;
 /// Number of batches over which late batches are counted.
 const LATE_WINDOW: u64 = 50;
@@ -90,7 +91,7 @@ pub(super) enum Change {
     Crowded,
     /// Back to more threads, because the run was slower with fewer threads.
     Slower,
-    /// More batches ahead, because some batches are late while other batches are early.
+    /// More prefetched batches, because some batches are late while other batches are early.
     Uneven,
 }
 
@@ -111,7 +112,7 @@ impl fmt::Display for Change {
 struct Trial {
     /// The number of threads before the trial.
     from: usize,
-    /// The rate that is needed to keep the new number.
+    /// Minimum rate to keep the new number of threads, in items per second.
     needed: f64,
     /// Whether the first window of the trial has ended. That window does not count, because threads were
     /// started in it.
@@ -153,7 +154,7 @@ impl RunTuner {
         }
     }
 
-    /// The chosen number of threads, and of batches ahead.
+    /// The chosen number of threads, and of prefetched batches.
     pub(super) fn choices(&self) -> (usize, usize) {
         (self.threads, self.prefetch)
     }
@@ -184,7 +185,8 @@ impl RunTuner {
         is_due
     }
 
-    /// Changes at most one of the two numbers, according to the totals of the run.
+    /// Changes the number of threads, the number of prefetched batches, or neither, according to the totals
+    /// of the run.
     pub(super) fn update(&mut self, totals: RunTotals) -> Option<Change> {
         // The time before the first batch does not count: connections are opened and buffers are filled.
         if totals.batches == 0 {

@@ -79,8 +79,8 @@ impl Consumed {
     }
 }
 
-/// Distinguishes steps from rests, by the time between two batches. In a rest the trainer does something that
-/// takes much longer than a step, such as validation or a checkpoint.
+/// Distinguishes the trainer's steps from its rests, by the time between two batches. In a rest, the trainer
+/// does something that takes much longer than a step, such as validation or a checkpoint.
 #[derive(Debug, Default)]
 pub(super) struct StepTimer {
     /// The time at which the last batch was received.
@@ -89,7 +89,8 @@ pub(super) struct StepTimer {
     usual: Duration,
     /// Number of steps so far.
     steps: u32,
-    /// The sum of all rests, each less the usual time of a step.
+    /// Total time of the trainer's rests, such as validation and checkpoints. The usual time of a step is
+    /// subtracted from each rest.
     rested: Duration,
 }
 
@@ -101,19 +102,21 @@ const MIN_REST: Duration = Duration::from_secs(1);
 const MIN_STEPS: u32 = 8;
 
 impl StepTimer {
-    /// The sum of all rests until `now`.
+    /// The total time of the trainer's rests (such as validation) until `now`, including the current rest.
     pub(super) fn rested(&self, now: Instant) -> Duration {
         self.rested + self.rest(now)
     }
 
-    /// The duration of the current rest, less the usual time of a step; zero if the trainer does not rest.
+    /// The duration of the trainer's current rest minus the usual time of a step. Zero if the time since the
+    /// last batch is too short for a rest.
     fn rest(&self, now: Instant) -> Duration {
         let time = self.since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
         let is_rest = self.steps >= MIN_STEPS && time > MIN_REST.max(self.usual * REST_STEPS);
         if is_rest { time - self.usual } else { Duration::ZERO }
     }
 
-    /// Ends the current step or rest, because the trainer requests the next batch.
+    /// Called when the trainer requests the next batch. The time since the last batch then counts as a step
+    /// or, if it is much longer than a step, as a rest.
     pub(super) fn step_ended(&mut self, now: Instant) {
         let rest = self.rest(now);
         self.rested += rest;

@@ -146,8 +146,8 @@ impl RunMonitor {
         self.0.consumed().end_wait(Instant::now());
     }
 
-    /// The trainer received a batch of `items` items. `fill` says how much of all batches so far is used, and
-    /// `state` is the state after this batch.
+    /// The trainer received a batch of `items` items. `fill` has the used size and the capacity of all
+    /// batches so far, in tokens or pixels. `state` is the state after this batch.
     pub(in crate::loader) fn batch_received(&self, items: usize, fill: Fill, state: State) {
         let mut consumed = self.0.consumed();
         let (waited, was_ready) = consumed.end_wait(Instant::now());

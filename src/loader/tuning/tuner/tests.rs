@@ -15,9 +15,9 @@ fn seconds(seconds: f64) -> Duration {
 
 /// A simulated run whose trainer takes steps of ten items.
 struct Model {
-    /// CPU time of an item, in milliseconds.
+    /// CPU time per item, in milliseconds.
     cpu: f64,
-    /// Time that the stages wait for an item, in milliseconds.
+    /// Time per item that a thread waits without using the CPU, in milliseconds.
     wait: f64,
     /// The time of a step, in seconds.
     step: f64,
