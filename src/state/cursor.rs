@@ -55,8 +55,8 @@ pub(crate) struct StageRecord {
     /// Whether the stage cannot save its state. A restore then runs the stage again on its last inputs.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(crate) rerun: bool,
-    /// Number of items that the stage has returned since it got the first input that was made from the last
-    /// sample. Several inputs can be made from one sample.
+    /// Number of items that the stage has returned since it got the first input that was made from the most
+    /// recent sample. Several inputs can be made from one sample.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(crate) part: u64,
 }

@@ -26,8 +26,8 @@ fn sampler() -> MutexGuard<'static, ActivitySampler> {
     SAMPLER.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Adds a run to the runs that the sampler thread measures until they end. If this thread cannot be started,
-/// the run still works, but without tuning and warnings, and its reports have no times.
+/// Makes the sampler thread measure a run until the run ends. If this thread cannot be started, the run still
+/// works, but without tuning and warnings, and its reports have no times.
 pub(super) fn watch(run: Arc<dyn Sampled>) {
     let mut sampler = sampler();
     sampler.runs.push(Arc::downgrade(&run));

@@ -62,8 +62,8 @@ impl WatchedThreads {
             }
             let activity = thread.activity(idle);
             // The trainer's thread works for this run only while the trainer waits for a batch. Workers that
-            // wait for room slow the run down only during such a wait. At other times, the time of these
-            // threads is not counted.
+            // wait for room slow the run down only during such a wait. Outside of such a wait, the time of
+            // these threads is not counted.
             if !trainer_waits && (thread.role == Role::Trainer || activity == Activity::AwaitRoom) {
                 continue;
             }

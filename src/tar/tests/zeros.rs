@@ -145,8 +145,9 @@ fn zeros_in_any_blocks_of_a_padded_archive_are_noticed() {
             assert!(noticed || shapes(&found) == whole || zeros.end == marker, "{zeros:?}");
         }
     }
-    // In this large archive, more than a record of 10,240 bytes follows the last header. If a header and all
-    // bytes after it are zeros, these zeros are therefore too long to be padding, and are an error.
+    // In this large archive, more than 10,240 bytes (a usual record) follow the last header. So if zeros
+    // replace a header and everything after it, they are too many to be padding, and the parser reports an
+    // error.
     let last = raw(&header("e.bin", EntryType::Regular, 30_000), &[5; 30_000]);
     let mut bytes = [&large_member()[..], &motley()[..marker], &last].concat();
     let marker = bytes.len();
