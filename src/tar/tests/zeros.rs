@@ -124,8 +124,8 @@ fn zeros_in_any_blocks_lose_no_sample_silently() {
         }
     }
     // Zeros stay undetected only if all of them are in the content of one file, or all in the end marker. In
-    // 2 blocks there are 3 ranges of zeros (the first block, the second, both), in 1 block there is 1. `a.txt`
-    // has 2 blocks, `a.cls` 1, `c.txt` 2, `d.txt` 1, the end marker 2.
+    // 2 blocks, there are 3 such ranges of zeros: the first block, the second block, and both. In 1 block,
+    // there is 1 range. `a.txt` has 2 blocks, `a.cls` 1, `c.txt` 2, `d.txt` 1, the end marker 2.
     assert_eq!(undetected, 3 + 1 + 3 + 1 + 3);
     assert!(ends > 100, "{ends}");
 }
