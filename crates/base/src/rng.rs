@@ -185,7 +185,7 @@ pub fn salt(name: &str) -> u64 {
 /// that give the same result on every platform.
 fn ln(x: f64) -> f64 {
     let bits = x.to_bits();
-    // Splits `x` into a power of 2 and a factor from 1 to 2, then from √½ to √2.
+    // Splits `x` into a power of 2 and a factor from 1 to 2. A factor above √2 is then halved.
     let mut power = (bits >> 52) as i64 - 1023;
     let mut rest = f64::from_bits((bits & ((1 << 52) - 1)) | (1023 << 52));
     if rest > std::f64::consts::SQRT_2 {
