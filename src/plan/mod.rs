@@ -1,4 +1,5 @@
-//! Pure functions that compute which shards each stream reads in each epoch, in order. Also splitters.
+//! Pure functions that compute which shards each stream reads in each epoch, and in which order. Other
+//! functions split a list of shards among ranks and workers.
 //!
 //! A [`Plan`] is a function of the number of shards, a seed, the epoch and the number of *logical streams*:
 //! it does not depend on time or on which reader starts first. In each epoch, all shards are put into one

@@ -66,9 +66,9 @@ impl EpochOrder {
         }
     }
 
-    /// Splits `share` at the boundaries of shards. Returns each shard with samples in `share`, and the range
-    /// of these samples in the shard. `share` is a range of sample numbers, which run through all shards in
-    /// this order.
+    /// Splits `share`, a range of sample numbers, at the boundaries of shards. Samples are numbered through
+    /// all shards, in the order of the epoch. Returns each shard that has samples in `share`, with the range
+    /// of these samples in the shard.
     pub(super) fn slices(&self, counts: &[u64], share: Range<u64>) -> Vec<(usize, Range<u64>)> {
         let mut slices = Vec::new();
         let Some(block) = self.sums.partition_point(|sum| *sum <= share.start).checked_sub(1) else {

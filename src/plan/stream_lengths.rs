@@ -95,11 +95,13 @@ impl ItemsLeft {
 
     /// Number of batches in the first `windows` windows.
     ///
-    /// A *round* is a range of `streams` local numbers, one of each stream. `bounds` are the rounds at which
-    /// a stream begins or ends. Between two bounds, a stream is *present* if it has an item in every round;
-    /// the other streams have no items there. The number of batches between two bounds is the number of
-    /// windows from the first item to the last, less the number of windows that lie wholly between two
-    /// neighbouring items.
+    /// *Round* `r` of a rank with `m` streams has the local numbers from `r * m` to `r * m + m - 1`: item `r`
+    /// of each stream. `bounds` are the rounds at which the items of a stream begin or end. Between two
+    /// bounds, a stream is *present* if it has an item in every round; the other streams have no items there.
+    ///
+    /// Each window with at least one item is a batch. So the number of batches between two bounds is the
+    /// number of windows from the first item to the last, minus the number of windows without an item. A
+    /// window without an item lies wholly between two neighbouring items.
     fn batches_in(&self, windows: u64) -> u64 {
         let (streams, batch) = (self.items.len() as u128, u128::from(self.batch));
         let end = self.start.saturating_add(windows.saturating_mul(self.batch));

@@ -12,7 +12,7 @@ pub(crate) struct JsonError {
     is_nan: bool,
 }
 
-/// Number of bytes before the error that the excerpt shows. It shows equally many bytes after the error.
+/// The excerpt shows at most this number of bytes on each side of the error's position.
 const EXCERPT: usize = 24;
 
 impl JsonError {

@@ -243,7 +243,8 @@ impl FromValue for Vec<u8> {
     }
 }
 
-/// Conversions to integers of other widths. They fail if the value does not fit into the integer type.
+/// Conversions of a `Value::Int` to integer types other than `i64`. A conversion fails if the value does not
+/// fit into the type.
 macro_rules! narrow {
     ($($type:ty: $name:literal),*) => {$(
         impl FromValue for $type {

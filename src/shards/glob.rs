@@ -99,8 +99,8 @@ pub(super) fn first_wildcard(pattern: &str) -> Option<usize> {
     Some(path + pattern[path..].find(WILDCARDS)?)
 }
 
-/// The position of the first `*` in the path of a web server's URL. Queries and hosts may contain wildcard
-/// characters.
+/// The position of the first `*` in the path of a web server's URL. Only the path is searched: a `*` in the
+/// host or in the query is not a wildcard.
 pub(super) fn star_of_web(url: &str) -> Option<usize> {
     let url = Some(ObjectUrl::parse(url)).filter(ObjectUrl::is_web)?;
     Some(url.path_start() + url.path().find('*')?)

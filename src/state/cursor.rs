@@ -15,13 +15,14 @@ pub(crate) struct Cursor {
     /// Number of passes that have ended.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(crate) pass: u64,
-    /// Number of samples of the pass that had left the shuffle buffer at the cursor.
+    /// Number of samples of the pass that left the shuffle buffer before the cursor.
     pub(crate) taken: u64,
-    /// Number of samples of the pass, if its end had been reached at the cursor.
+    /// Number of samples of the pass; `None` if the end of the pass had not been read when `taken` samples
+    /// had left the shuffle buffer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) length: Option<u64>,
-    /// The slices that had samples in the shuffle buffer at the cursor, and the slice that was being read, in
-    /// the order of reading.
+    /// The slices that had samples in the shuffle buffer when `taken` samples had left it, and the slice that
+    /// was being read then. All are in the order of reading.
     #[serde(default, skip_serializing_if = "<[_]>::is_empty")]
     pub(crate) open: Arc<[OpenSlice]>,
     /// Number of outputs that the worker threads made after the cursor and that no stage still holds. A
@@ -54,8 +55,8 @@ pub(crate) struct StageRecord {
     /// Whether the stage cannot save its state. A restore then runs the stage again on its last inputs.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(crate) rerun: bool,
-    /// Number of items that the stage has returned since its last input sample began: since the stage got the
-    /// first output of this sample.
+    /// Number of items that the stage has returned since it got the first input that was made from the most
+    /// recent sample. Several inputs can be made from one sample.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(crate) part: u64,
 }

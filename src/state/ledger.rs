@@ -201,8 +201,7 @@ impl Ledger {
         }
     }
 
-    /// Checks that this ledger can be the ledger of a stream, if at most `max` samples of the stream were
-    /// read.
+    /// Checks that this can be the ledger of the given stream, of which at most `max` samples were read.
     pub(super) fn check_stream(&self, dataset: usize, stream: usize, max: u64) -> Result<(), &'static str> {
         let numbers = [self.skipped(), self.padded(), self.repeated()];
         if numbers.iter().any(|number| *number > max) {

@@ -57,8 +57,9 @@ impl StreamState {
 
     /// Records a skipped failure in this epoch of the dataset.
     pub(crate) fn skip(&mut self, epoch: u64, error: &Error) {
-        // An item may wait for a step of its shape until failures of a later epoch are in the ledger. If it
-        // then fails, its entry gets that later epoch, because the epochs of entries must not decrease.
+        // While an item waits for a step of its shape, failures of a later epoch may get into the ledger. If
+        // the item then fails, its entry gets that later epoch, because the epochs of entries must not
+        // decrease.
         let epoch = self.ledger.entries().last().map_or(epoch, |last| epoch.max(last.epoch));
         self.ledger.skip(self.dataset, self.stream, epoch, error);
     }

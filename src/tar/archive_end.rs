@@ -12,7 +12,7 @@ use std::iter;
 const MARKER: u64 = 2 * BLOCK as u64;
 /// Size in bytes of a usual record: nearly all writers pad archives to a multiple of this size.
 const RECORD: u64 = 20 * BLOCK as u64;
-/// Size in bytes of the largest accepted record: padding to a multiple of a larger record is refused.
+/// Largest accepted record size in bytes. An archive is refused if its padding requires a larger record.
 const MAX_RECORD: u64 = 1 << 20;
 
 /// An archive that ends with an end marker.

@@ -17,7 +17,6 @@ pub(super) struct ChunkQueue {
     tail: VecDeque<Bytes>,
     /// Number of bytes in `head` and `tail`.
     available: usize,
-    /// Offset of the next byte, which is the number of bytes that have been taken and skipped.
     offset: u64,
     /// The beginning of a piece that is incomplete.
     gathered: ReadBuffer,
@@ -66,7 +65,8 @@ impl ChunkQueue {
         self
     }
 
-    /// The offset of the next byte that was not taken, skipped or gathered for an incomplete piece.
+    /// The offset of the next byte. All bytes before it were taken, skipped, left out, or gathered for an
+    /// incomplete piece.
     pub(super) fn offset(&self) -> u64 {
         self.offset
     }

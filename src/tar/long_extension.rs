@@ -10,8 +10,8 @@ use bytes::Bytes;
 const MAX_NAME: usize = 4096;
 /// Pax records are kept up to this number of bytes. A usual path and a size take fewer bytes.
 const MAX_KEPT: u64 = 64 << 10;
-/// The length and keyword of a record are kept up to this number of bytes. In records with a name or a size,
-/// the two take fewer bytes.
+/// The length and keyword of a record are kept up to this number of bytes. In a record that sets a name or a
+/// size, the length and keyword together take fewer bytes.
 const MAX_HEAD: usize = 64;
 
 /// Keeps the name and size of a member from an extension header of any size, in bounded memory. The walker

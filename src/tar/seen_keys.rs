@@ -16,7 +16,7 @@ pub(super) struct SeenKeys {
     last: String,
     /// The hashes of all keys, while keys ascend; empty afterwards.
     ascending: Vec<u64>,
-    /// The hashes of all keys, once a key was not greater than the previous key.
+    /// `None` while keys ascend; afterwards, the hashes of all keys.
     any: Option<HashSet<u64, BuildHasherDefault<IdentityHasher>>>,
 }
 

@@ -30,10 +30,10 @@ pub trait ShardParser: fmt::Debug + Send {
     /// Use [`ErrorKind::Format`](crate::ErrorKind::Format) for errors that have no kind of their own.
     fn next(&mut self) -> Result<Parsed>;
 
-    /// Where the sample that [`next`](Self::next) returned last is in the shard. An index records this place,
-    /// so that a later parser can [start](crate::formats::ParserStart) at its offset. The default, `None`,
-    /// means that a parser cannot start in the middle of a shard: a restore then reads the shard from its
-    /// beginning and drops the samples that were consumed before.
+    /// The [place](SamplePlace) of the last sample that [`next`](Self::next) returned. An index records this
+    /// place, so that a later parser can [start](crate::formats::ParserStart) at the place's offset. The
+    /// default, `None`, means that a parser cannot start in the middle of a shard: a restore then reads the
+    /// shard from its beginning and drops the samples that were consumed before.
     fn place(&self) -> Option<SamplePlace> {
         None
     }

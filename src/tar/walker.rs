@@ -353,7 +353,8 @@ impl Walker {
         Ok(None)
     }
 
-    /// Handles the block that follows a block of zeros at `first`, where a header should be.
+    /// Handles `parsed`, the block after a block of zeros. The block of zeros is at `first`, in place of a
+    /// header.
     fn second_block(&mut self, parsed: &Result<Block>, first: u64) -> Result<Option<Event>> {
         if !matches!(parsed, Ok(Block::Zeros)) {
             return Err(archive_end::lone_block().at_offset(first));
@@ -437,8 +438,8 @@ impl Walker {
             .ok_or_else(|| header::invalid("a size beyond what can be addressed"))
     }
 
-    /// Called when fewer than the next `wanted` bytes have been pushed. Asks for input, or ends the archive
-    /// if the input has ended.
+    /// Called when the walker needs the next `wanted` bytes and not all of them have been pushed. Asks for
+    /// input. If the input has ended, ends the archive or returns an error.
     fn starved(&mut self, wanted: u64) -> Result<Event> {
         if !self.finished {
             return Ok(Event::NeedInput);

@@ -14,7 +14,7 @@ const MAX_IDLE: usize = 8;
 const MAX_IDLE_BYTES: usize = 64 << 20;
 /// A buffer is reused only for content that needs at least one `MAX_SPARE`-th of the buffer's size.
 const MAX_SPARE: usize = 4;
-/// A buffer of up to `MAX_SPARE` times this many bytes is reused for any content.
+/// A buffer of at most `MAX_SPARE * SMALL` bytes is reused however small the content is.
 const SMALL: usize = 64 << 10;
 /// Estimated memory overhead of a buffer in bytes.
 const OVERHEAD: usize = 512;

@@ -291,7 +291,7 @@ fn bad(message: impl Into<String>) -> Error {
     ErrorKind::Topology(message.into()).into()
 }
 
-/// Checks that `number` is one of `count` numbers from 0. `what` is the name of the number in the error.
+/// Checks that `number` is less than `count`. `what` is the name of the number in the error.
 fn check_number(what: &str, number: usize, count: usize) -> Result<()> {
     if number < count {
         return Ok(());

@@ -289,7 +289,8 @@ fn decoding_allocates_only_what_the_image_decoder_does() {
         |count| batches.by_ref().take(count).for_each(|batch| assert_eq!(batch.unwrap().len(), 100));
     read(10);
     let count = allocation_counter::measure(|| read(10)).count_total;
-    // The decoder allocates tables and rows, and the resizer coefficients. Nothing is allocated for pixels.
+    // The decoder allocates tables and rows, and the resizer allocates coefficients. Nothing is allocated for
+    // pixels.
     assert!(count < 90 * 1000, "{count} allocations for 1000 pictures");
 }
 

@@ -19,7 +19,7 @@ use std::sync::{Arc, RwLock, mpsc};
 use std::thread;
 use std::time::Duration;
 
-/// Number of small samples in a chunk, which threads process at once.
+/// Maximum number of samples in a chunk. A thread processes one chunk at a time.
 const CHUNK: usize = 512;
 
 /// Runs `test` on a thread and fails if it takes too long.
@@ -52,7 +52,8 @@ fn threads() -> Vec<String> {
     Vec::new()
 }
 
-/// Fails unless all threads of loaders end within 5 s: the system may list a joined thread for a moment.
+/// Fails if a loader's thread still exists after 5 s. This function waits, because the system may list a
+/// thread for a moment after the thread was joined.
 fn assert_no_threads() {
     for _ in 0..500 {
         if threads().is_empty() {

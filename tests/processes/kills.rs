@@ -1,5 +1,6 @@
-//! Jobs over damaged data whose ranks are all killed at random moments. Each launch resumes the job with a
-//! different number of ranks. The job takes and skips the same samples as one process that is never killed.
+//! Jobs that read damaged data. All ranks of a job are killed at random moments, and the next launch resumes
+//! the job with a different number of ranks. The job takes and skips the same samples as one process that is
+//! never killed.
 
 use super::pipelines::{GLOBAL_BATCH, Kind, Pipeline, write};
 use super::rank::{Rank, config, read_state, save};

@@ -85,8 +85,8 @@ impl Pipeline {
     }
 }
 
-/// Up to three items per sample. In the dataset with an index, some samples fail as a whole, and in others
-/// one item fails.
+/// Makes up to three items from each sample. In the dataset with an index, some samples fail as a whole, and
+/// some items of other samples fail.
 fn items(loader: LoaderBuilder<Sample>, name: &'static str) -> LoaderBuilder<String> {
     loader
         .map(move |sample| {

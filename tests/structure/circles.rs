@@ -1,5 +1,5 @@
-//! No module imports itself through other modules: neither files nor sibling folders have a circle of
-//! imports.
+//! No module imports itself through other modules: there are no import cycles between files or between
+//! sibling folders.
 
 use crate::imports::{Imports, Resolver};
 use crate::modules::Crate;
@@ -11,8 +11,8 @@ use std::path::Path;
 /// For each module: the modules that it imports, each with the imports between the files of the two modules.
 type Graph = BTreeMap<String, BTreeMap<String, Imports>>;
 
-/// The groups of modules in which each module imports every other module of the group, directly or through
-/// further modules.
+/// The import cycles of a graph: groups of modules in which each module imports every other module of the
+/// group, directly or through further modules.
 fn circles(graph: &Graph) -> Vec<BTreeSet<&str>> {
     let reached = |start: &str| {
         let (mut seen, mut open) = (BTreeSet::new(), vec![start]);
@@ -51,7 +51,7 @@ fn levels(code: &Crate, imports: Imports) -> BTreeMap<Segments, Graph> {
     levels
 }
 
-/// The circles of a crate as text, each with the imports that it consists of.
+/// The import cycles of a crate as text. Each cycle is listed with its imports.
 fn described(code: &Crate, imports: Imports) -> String {
     let mut text = String::new();
     for (level, graph) in levels(code, imports) {
@@ -88,7 +88,8 @@ fn no_crate_has_a_circle_of_modules() {
     assert!(text.is_empty(), "{text}");
 }
 
-/// Reads a crate from `files`, pairs of path and text. Returns its imports, as `from -> to`, and its circles.
+/// Reads a crate from `files`, pairs of path and text. Returns the crate's imports, as `from -> to`, and its
+/// import cycles.
 fn of_files(files: &[(&str, &str)]) -> (Vec<String>, Vec<String>) {
     let read = |path: &Path| {
         let file = files.iter().find(|(name, _)| Path::new(name) == path);
@@ -149,7 +150,7 @@ fn folders_can_form_a_circle_when_their_files_do_not() {
     ]);
     assert_eq!(arrows, ["client.rs -> transport/fault.rs", "transport/through.rs -> client.rs"]);
     assert_eq!(circles, [": client, transport"]);
-    // A circle of the modules in `a`. The modules in the crate's root have no circle.
+    // The modules `b` and `c` in `a` import each other. The crate's root has no import cycle.
     let (_, circles) = of_files(&[
         ("lib.rs", "mod a;"),
         ("a/mod.rs", "mod b; mod c; pub struct A;"),

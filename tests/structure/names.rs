@@ -3,9 +3,10 @@
 use crate::workspace::{LIBRARY, TARGETS};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Several types may have one of these names: code writes the module before the name, as in `std::io::Error`.
-/// The second list is for the library, the first for all other crates.
+/// Names that several types of a crate may share, because code writes the module before the name, as in
+/// `std::io::Error`. This list is for crates that are not in `LIBRARY`.
 const QUALIFIED: [&str; 4] = ["Error", "Options", "Result", "Sealed"];
+/// Names that several types of the crates in `LIBRARY` may share.
 const QUALIFIED_IN_THE_LIBRARY: [&str; 1] = ["Sealed"];
 
 /// The names of types that several files of these crates define, without the names in `qualified`.

@@ -80,7 +80,7 @@ fn definitions(text: &str) -> Vec<(String, String)> {
 /// The targets of all links in a page.
 fn targets(text: &str) -> Vec<String> {
     let mut found: Vec<String> = definitions(text).into_iter().map(|(_, target)| target).collect();
-    // A link may continue on the next line, at a space in its text.
+    // The text of a link may be broken across two lines, so all lines are joined with spaces.
     let text: String = prose(text).collect::<Vec<_>>().join(" ");
     for part in text.split("](").skip(1) {
         found.extend(part.split_once(')').map(|(target, _)| target.to_owned()));

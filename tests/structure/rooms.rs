@@ -1,5 +1,5 @@
-//! `docs/architecture.md` has a table of rooms: the crates, folders and files of the library. A room imports
-//! from rooms above it in that table, never from a room below it.
+//! `docs/architecture.md` has a table of the library's crates, folders and top-level files. The table calls
+//! each of them a *room*. A room imports from rooms above it in the table, never from a room below it.
 
 use crate::imports::Resolver;
 use crate::workspace::{LIBRARY, TARGETS};
@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-/// The rooms of the table in `docs/architecture.md`, and the row of each, from the top.
+/// Reads the table in `docs/architecture.md`. Returns each name in the column `room` (a crate, a folder or a
+/// file), with the number of its row, counted from the top.
 fn table() -> BTreeMap<String, usize> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let text = fs::read_to_string(root.join("docs/architecture.md")).unwrap();
@@ -22,9 +23,9 @@ fn table() -> BTreeMap<String, usize> {
     rooms
 }
 
-/// The room that a file of the library belongs to. If the table lists the folder of the file's crate, the
-/// room is that folder. Otherwise the room is the first component of the file's path under `src`, without
-/// `.rs`. `None` for the root of a crate.
+/// The crate, folder or file of the table (a *room*) to which `file` belongs. If the table lists the file's
+/// crate, returns the name of the crate's folder. Otherwise returns the first component of the file's path
+/// under `src`, without `.rs`, or `None` for `lib.rs`.
 fn room(file: &str, table: &BTreeMap<String, usize>) -> Option<String> {
     let (folder, inside) = file.rsplit_once("src/").unwrap();
     let crate_name = Path::new(folder).file_name().map(|name| name.to_str().unwrap().to_owned());

@@ -29,7 +29,7 @@ const PHRASES: [(&str, &str); 22] = [
     ("barren", "exhausted"),
     ("upright", "as its EXIF orientation says"),
 ];
-/// In the given folder, the second word is not used in names; the third string lists the words to use.
+/// Each entry has a folder, a word that names in this folder must not contain, and the words to use instead.
 const OF_FOLDERS: [(&str, &str, &str); 4] = [
     ("src/state/", "place", "item or gap, sequence number"),
     ("src/state/", "places", "items and gaps, sequence numbers"),

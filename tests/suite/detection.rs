@@ -438,7 +438,7 @@ fn a_transform_that_boxes_cannot_follow_is_an_error() {
         assert!(matches!(error.kind(), ErrorKind::Config(_)), "{error:?}");
         assert!(error.to_string().contains("`Frame::redraw`"), "{error}");
     }
-    // Transforms of colour and erasing do not move pixels. Boxes follow the transforms that move pixels.
+    // Colour transforms and random erasing do not move pixels. Boxes follow the transforms that move pixels.
     let augmented = column(8)
         .then(RandAugment::new(9, 20).unwrap())
         .then(RandomErasing::new(1.0).unwrap())

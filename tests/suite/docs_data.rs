@@ -46,8 +46,8 @@ const WEB: [&str; 16] = [
     "The capital of Australia is Canberra, and not Sydney",
 ];
 
-/// Two lines of a poem each, by Blake, Shakespeare, Frost, Wordsworth, Dickinson (two poems), Lear, Carroll,
-/// Poe, Whitman, Coleridge, Byron, Kipling, Sandburg, Keats and Eliot.
+/// Each entry has two lines of one poem. The poets, in order: Blake, Shakespeare, Frost, Wordsworth,
+/// Dickinson (two poems), Lear, Carroll, Poe, Whitman, Coleridge, Byron, Kipling, Sandburg, Keats and Eliot.
 const BOOKS: [&str; 16] = [
     "Tyger Tyger, burning bright,\nIn the forests of the night;",
     "Shall I compare thee to a summer's day?\nThou art more lovely and more temperate:",

@@ -1,5 +1,5 @@
-//! 17 programs, as somebody who has only read the README would write them. The test is that they compile.
-//! Where the first guess did not compile, a comment shows that guess.
+//! 17 programs, as a newcomer who has only read the README would write them. The test is that they compile
+//! and run. Where the newcomer's first attempt does not compile, a comment shows the attempt.
 
 use serde::Deserialize;
 use shardstream::prelude::*;
@@ -7,7 +7,7 @@ use std::error::Error;
 
 type Done = Result<(), Box<dyn Error>>;
 
-/// First guess: `let caption: String = sample.get("txt")?`.
+/// A newcomer first tries `let caption: String = sample.get("txt")?`, which does not compile.
 fn prints_captions(shards: &str) -> Done {
     let dataset = Dataset::builder(shards).build()?;
     for sample in dataset.samples(0).decode(Decoder::new()) {
@@ -23,7 +23,8 @@ struct Meta {
     width: u32,
 }
 
-/// First guess: `sample.read("json")?`. The compiler's message suggests `sample.json`.
+/// A newcomer first tries `sample.read("json")?`, which does not compile. The compiler's message suggests
+/// `sample.json`.
 fn reads_json_into_a_struct(shards: &str) -> Done {
     let dataset = Dataset::builder(shards).build()?;
     let loader = Loader::builder(dataset)
@@ -73,7 +74,7 @@ fn reads_pixels_of_sixteen_bits(shards: &str) -> Done {
     Ok(())
 }
 
-/// First guess: `.filter(|sample| sample.read::<i64>("cls")? < 3)`.
+/// A newcomer first tries `.filter(|sample| sample.read::<i64>("cls")? < 3)`, which does not compile.
 fn filters_by_label(shards: &str) -> Done {
     let dataset = Dataset::builder(shards).build()?;
     let loader = Loader::builder(dataset)
@@ -119,7 +120,7 @@ fn cuts_documents_into_rows(shards: &str) -> Done {
     Ok(())
 }
 
-/// First guess: `Loader::mix([(web, 0.7), (books, 0.3)])`.
+/// A newcomer first tries `Loader::mix([(web, 0.7), (books, 0.3)])`, which does not compile.
 fn mixes_two_datasets(shards: &str) -> Done {
     let web = Dataset::builder(shards).shuffle_shards(true).build()?;
     let books = Dataset::builder(shards).shuffle_shards(true).build()?;
@@ -158,7 +159,7 @@ fn saves_a_state_as_json(shards: &str) -> Done {
     Ok(())
 }
 
-/// First guess: `OnError::skip(Failures::all()).max(100)`.
+/// A newcomer first tries `OnError::skip(Failures::all()).max(100)`, which does not compile.
 fn skips_damaged_samples(shards: &str) -> Done {
     let dataset = Dataset::builder(shards).build()?;
     let loader =
@@ -181,7 +182,8 @@ fn writes_shards(shards: &str) -> Done {
     Ok(())
 }
 
-/// First guess: `Cache::new("/mnt/ssd")?`. The compiler's message suggests `builder`.
+/// A newcomer first tries `Cache::new("/mnt/ssd")?`, which does not compile. The compiler's message suggests
+/// `builder`.
 fn caches_what_it_reads(shards: &str) -> Done {
     use shardstream::store::Cache;
 
@@ -237,8 +239,8 @@ fn reads_on_an_executor(shards: &str) -> Done {
     })
 }
 
-/// First guess: `.shuffle(true).batch_size(64).num_workers(8).drop_last(true)`. The compiler's messages list
-/// similar methods.
+/// A newcomer first tries `.shuffle(true).batch_size(64).num_workers(8).drop_last(true)`, which does not
+/// compile. The compiler's messages list similar methods.
 fn trains_for_some_epochs(shards: &str) -> Done {
     let dataset = Dataset::builder(shards).shuffle_shards(true).build()?;
     let loader =

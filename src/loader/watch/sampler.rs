@@ -1,11 +1,12 @@
-//! The sampler: one thread of the process, which samples all runs.
+//! The sampler: one thread for all runs of the process. At regular intervals, it measures what the threads of
+//! each run do, tunes the run, and warns of long waits.
 
 use crate::panic::catch;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::Duration;
 
-/// The time between two samples.
+/// The time between two measurements.
 const INTERVAL: Duration = Duration::from_millis(10);
 
 pub(super) trait Sampled: Send + Sync {
@@ -25,8 +26,8 @@ fn sampler() -> MutexGuard<'static, ActivitySampler> {
     SAMPLER.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Samples a run from now on, until it ends. If the thread cannot be started, reports have no times and there
-/// are no warnings, but the run works.
+/// Makes the sampler thread measure a run until the run ends. If this thread cannot be started, the run still
+/// works, but without tuning and warnings, and its reports have no times.
 pub(super) fn watch(run: Arc<dyn Sampled>) {
     let mut sampler = sampler();
     sampler.runs.push(Arc::downgrade(&run));

@@ -18,9 +18,9 @@ pub(super) struct WatchedThreads {
 struct WatchedThread {
     role: Role,
     mark: Arc<ThreadMark>,
-    /// The mark's count of activity changes at the last sample.
+    /// The value of `mark.changes()` at the last tick.
     changes: u64,
-    /// The time of the last sample that found a new activity.
+    /// The time at which `changes` was last set to a new value.
     since: Instant,
 }
 
@@ -61,8 +61,9 @@ impl WatchedThreads {
                 (thread.changes, thread.since) = (changes, now);
             }
             let activity = thread.activity(idle);
-            // While the trainer does not wait, its thread does not work for this run, and workers that wait
-            // for room slow nothing down.
+            // The trainer's thread works for this run only while the trainer waits for a batch. Workers that
+            // wait for room slow the run down only during such a wait. Outside of such a wait, the time of
+            // these threads is not counted.
             if !trainer_waits && (thread.role == Role::Trainer || activity == Activity::AwaitRoom) {
                 continue;
             }

@@ -92,8 +92,8 @@ fn a_global_pax_header_may_be_the_last_one() {
     assert!(parse_whole(&[global, END.to_vec()].concat()).is_empty());
 }
 
-/// Python's `tarfile` removes trailing slashes too. A name in the header itself keeps its slash; a name with
-/// a trailing slash has no field.
+/// Like Python's `tarfile`, the parser removes trailing slashes from a path in a pax record. A name in the
+/// tar header itself keeps its trailing slash. A member whose name ends with a slash is not part of a sample.
 #[test]
 fn trailing_slashes_of_a_pax_path_are_removed() {
     let bytes = [

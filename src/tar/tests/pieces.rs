@@ -169,7 +169,7 @@ fn an_archive_with_a_global_name_or_size_is_not_seekable() {
     }
 }
 
-/// The archive is cut at every byte.
+/// The test truncates the archive at each byte in turn.
 #[test]
 fn a_cut_in_skipped_content_is_noticed() {
     let bytes = motley();

@@ -28,7 +28,8 @@ pub(super) fn built(members: &[(String, Vec<u8>)]) -> Vec<u8> {
     archive(&members.iter().map(|(name, content)| (&**name, &**content)).collect::<Vec<_>>())
 }
 
-/// The archive has every kind of header. It is cut into two chunks at every byte.
+/// The archive has every kind of header. For each byte offset, the test parses the archive in two chunks that
+/// meet at this offset.
 #[test]
 fn two_chunks_give_the_same_samples_as_one() {
     let bytes = [

@@ -74,7 +74,8 @@ fn outlined(limits: Limits, bytes: &[u8]) -> (Vec<String>, Option<String>) {
     }
 }
 
-/// Reads in one chunk, in small chunks, from a stream and as an outline, and checks that the results agree.
+/// Parses `bytes` in four ways: as one chunk, as small chunks, from a stream of small chunks, and with an
+/// `Outline`. Checks that the results agree.
 fn read_in_every_way(limits: Limits, bytes: &[u8]) -> Vec<Result<Sample>> {
     let found = parse_with(limits, [Bytes::copy_from_slice(bytes)]);
     let expected = shown(&found);
@@ -122,8 +123,9 @@ fn zeros_in_any_blocks_lose_no_sample_silently() {
             assert!((zeros.start.saturating_sub(2048)..=zeros.end).contains(&offset), "{zeros:?}: {error}");
         }
     }
-    // Zeros are undetected only in ranges of blocks within one body or within the end marker. 2 blocks have 3
-    // such ranges, 1 block has 1: `a.txt` has 2 blocks, `a.cls` 1, `c.txt` 2, `d.txt` 1, the end marker 2.
+    // Zeros stay undetected only if all of them are in the content of one file, or all in the end marker. In
+    // 2 blocks, there are 3 such ranges of zeros: the first block, the second block, and both. In 1 block,
+    // there is 1 range. `a.txt` has 2 blocks, `a.cls` 1, `c.txt` 2, `d.txt` 1, the end marker 2.
     assert_eq!(undetected, 3 + 1 + 3 + 1 + 3);
     assert!(ends > 100, "{ends}");
 }
@@ -143,7 +145,8 @@ fn zeros_in_any_blocks_of_a_padded_archive_are_noticed() {
             assert!(noticed || shapes(&found) == whole || zeros.end == marker, "{zeros:?}");
         }
     }
-    // In this large archive, zeros from the last header to the end are longer than a record, so they are an
+    // In this large archive, more than 10,240 bytes (a usual record) follow the last header. So if zeros
+    // replace a header and everything after it, they are too many to be padding, and the parser reports an
     // error.
     let last = raw(&header("e.bin", EntryType::Regular, 30_000), &[5; 30_000]);
     let mut bytes = [&large_member()[..], &motley()[..marker], &last].concat();

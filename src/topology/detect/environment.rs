@@ -83,8 +83,8 @@ pub(super) fn topology(launcher: Launcher, rank: usize, world_size: usize) -> Re
 /// In a job with several TPU slices, this variable has the coordinator's address.
 pub(super) const SLICES_ADDRESS: &str = "MEGASCALE_COORDINATOR_ADDRESS";
 
-/// The topology of a worker of a TPU slice. In a job of several slices, `slice` is the slice's number and the
-/// number of slices.
+/// The topology of a worker of a TPU slice. In a job of several slices, `slice` has the number of the
+/// worker's slice and the total number of slices.
 pub(super) fn in_slice(
     environment: &Environment,
     launcher: Launcher,
