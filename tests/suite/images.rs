@@ -211,8 +211,9 @@ proptest! {
         let noted = transformed(file, ImageMode::Rgb8, steps.clone(), false).unwrap();
         let done = transformed(file, ImageMode::Rgb8, steps.clone(), true).unwrap();
         prop_assert_eq!((noted.width(), noted.height()), (done.width(), done.height()));
-        // A frame that notes all steps before it carries them out may sum up pixels in a different order than
-        // an eager frame, or sum up fewer of them. It may also decode the file at a fraction of its size.
+        // A frame that collects all steps and then carries them out together may sum up pixels in a different
+        // order than an eager frame. It may also sum up fewer pixels, or decode the file at a fraction of its
+        // size.
         let (worst, _) = distance(&noted, done.as_u8().unwrap());
         // Bicubic and Lanczos filters have negative weights, so a second resize amplifies a difference of 1.
         let resizes = steps.iter().filter(|step| matches!(step, Step::Resize(..))).count();

@@ -116,7 +116,8 @@ fn the_memory_of_a_compact_index_is_proportional_to_its_stored_size() {
     assert!(error.contains("it takes far more memory than its stored size"), "{error}");
 }
 
-/// An index may claim any number of samples: a dataset allocates nothing per sample.
+/// An index may claim any number of samples. Therefore, a dataset must not allocate memory for each claimed
+/// sample.
 #[test]
 fn planning_a_dataset_allocates_nothing_per_sample() {
     let store = memory();

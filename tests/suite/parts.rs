@@ -140,7 +140,8 @@ fn invalid_parts_are_refused() {
     assert!(refused(newer).contains("`shardstream index build --keys`"));
 }
 
-/// The reverse is allowed and tested above: an index of selected samples, with the keys of all samples.
+/// The index lists all samples, and the keys are those of selected samples. An index of selected samples with
+/// the keys of all samples is allowed: `adjacent_parts_have_each_sample_once` tests it.
 #[test]
 fn keys_of_selected_samples_cannot_choose_a_part_of_all_samples() {
     let source = VersionedSource::of(&[10, 20]);

@@ -44,7 +44,7 @@ struct Held {
     most: usize,
     /// Once this number of requests wait, the waiting requests and all later requests are answered.
     wanted: usize,
-    /// Whether `wanted` requests did not arrive in time.
+    /// Whether the server withheld a response for `LONG`, because fewer than `wanted` requests arrived.
     is_late: bool,
     /// While this is true, the server answers no request.
     closed: bool,
@@ -165,8 +165,8 @@ fn scattered(loader: &Loader<Batch<Sample>>, rest: &[ReadBatch]) -> usize {
     left
 }
 
-/// Waits until `left` requests have no response, and 200 ms more. Then answers all requests. Returns the
-/// requested shards that the stream reads after its current shard.
+/// Waits until the server has at least `left` unanswered requests. Waits another 200 ms, and then answers all
+/// requests. Returns the requested shards that the stream reads after its current shard.
 fn requested_behind(loader: &Loader<Batch<Sample>>, shelf: &Shelf, left: usize) -> Vec<String> {
     let plan = loader.datasets().next().unwrap().plan().stream(0, 0);
     let behind: Vec<_> =

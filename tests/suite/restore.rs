@@ -359,7 +359,8 @@ fn a_changed_open_shard_is_the_only_error_of_a_restore() {
     }
 }
 
-/// Values to put anywhere in the JSON of a state, where most of them are invalid.
+/// Values that a test puts into the JSON of a state, at random places. At most places, most values are
+/// invalid.
 fn values() -> impl Strategy<Value = Json> {
     let near =
         prop::sample::select(vec![0u64, 1, 2, 3, 5, 8, 13, 21, 1 << 20, 1 << 47, 1 << 48, 1 << 63, u64::MAX]);

@@ -39,7 +39,8 @@ fn samplers() -> Vec<Sampler> {
     ]
 }
 
-/// The keys of the sequence, read through a plan with one stream.
+/// The keys of the samples that `sampler` selects for an epoch, in the sampler's order. A single stream reads
+/// all of them.
 fn sequence(source: &Arc<VersionedSource>, sampler: &Sampler, epoch: u64) -> Vec<String> {
     let dataset = sampled(source, sampler).streams(1).build().unwrap();
     keys(dataset.samples(epoch))

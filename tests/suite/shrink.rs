@@ -1,4 +1,4 @@
-//! Compares pictures that this crate makes smaller with those that Pillow makes smaller.
+//! Shrinks the same pictures with this crate and with Pillow, and compares the results.
 
 use crate::support::noise;
 use crate::support::python::Python;

@@ -53,7 +53,7 @@ fn shape(sample: &Sample) -> String {
     format!("{} {fields:?}", sample.key())
 }
 
-/// Fails unless all samples were read or there is an error. Each sample must be whole.
+/// Fails if a sample is missing and there is no error. Also fails if a sample is not whole.
 fn check(what: &str, found: &[Result<Sample>]) {
     let mut good: Vec<String> = found.iter().filter_map(|item| item.as_ref().ok().map(shape)).collect();
     good.sort();
@@ -103,8 +103,8 @@ fn zeros_over_members_are_an_error_for_every_reader() {
     }
 }
 
-/// In a shard that is padded to a whole record, zeros look like padding. Only an index with the members'
-/// offsets reveals them.
+/// In a shard that is padded to a whole record, zeros in place of the last members look like padding. Only an
+/// index with the members' offsets shows that members are missing.
 #[test]
 fn an_index_reveals_zeros_that_look_like_padding() {
     let mut padded = shard();

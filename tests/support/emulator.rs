@@ -91,7 +91,7 @@ impl Emulator {
         self.bucket
     }
 
-    /// The URL of an object with a signature, which needs no other credentials.
+    /// A signed URL of an object. A request to this URL needs no other credentials.
     pub fn signed(&self, key: &str) -> String {
         format!("http://127.0.0.1:{}{}/{key}?{}", self.port, self.path, self.query)
     }

@@ -1,5 +1,5 @@
-//! An imitation of the Hugging Face Hub: revisions, listings in pages, files behind signed links of another
-//! server, private and gated datasets.
+//! An imitation of the Hugging Face Hub: revisions, listings in pages, signed download links that lead to
+//! another server, private and gated datasets.
 //!
 //! The paths, parameters, headers and errors are the ones that the client `huggingface_hub` expects.
 //! `tests/suite/store/hub` reads this Hub with that client, too.
@@ -49,8 +49,8 @@ impl Hub {
         Self::with(|_| None)
     }
 
-    /// Starts a Hub. If `fault` returns a reply for a request to the Hub or to the server of its links, that
-    /// reply is sent.
+    /// Starts a Hub, and the server that the Hub's download links lead to. If `fault` returns a reply for a
+    /// request to either server, that reply is sent.
     pub fn with(fault: impl Fn(&Request) -> Option<Reply> + Send + Sync + 'static) -> Self {
         let state = Arc::new(Mutex::new(HubState {
             refs: BTreeMap::new(),
@@ -110,12 +110,12 @@ impl Hub {
         state.commits.get_mut(&commit).unwrap().insert(path.to_owned(), content.to_vec());
     }
 
-    /// Ends all links.
+    /// Makes all download links expire.
     pub fn end_links(&self) {
         self.state().links.clear();
     }
 
-    /// The requests to the Hub, and those to the server of its links.
+    /// The requests to the Hub, and the requests to the server that the Hub's download links lead to.
     pub fn requests(&self) -> [Vec<Request>; 2] {
         [self.server.requests(), self.cdn.requests()]
     }
@@ -269,7 +269,7 @@ impl HubState {
             .with("Vary", "Origin, Accept")
     }
 
-    /// Responds as the server of the links.
+    /// The response of the server that the Hub's download links lead to.
     fn linked(&self, request: &Request) -> Reply {
         if !self.links.contains(&request.target) {
             let text = "<Error><Code>AccessDenied</Code><Message>Request has expired</Message></Error>";

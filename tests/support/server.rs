@@ -52,7 +52,7 @@ pub(crate) enum Framing {
     Chunked,
     /// By closing the connection.
     Close,
-    /// Nothing marks the end. The server sends only the body, which includes the status line and the headers.
+    /// Nothing marks the end. The server adds no status line and no headers: `body` contains them.
     Raw,
 }
 

@@ -21,7 +21,8 @@ fn policies() -> [Missing; 3] {
     [Missing::Error, Missing::Skip, Missing::None]
 }
 
-/// The keys of the samples, which must all be joined, and each error as its kind, key and shard.
+/// Returns the keys of the samples, and for each error its kind, key and shard. Fails unless every sample was
+/// joined.
 fn collect(items: impl Iterator<Item = Result<Sample>>) -> (Vec<String>, Vec<String>) {
     let (mut keys, mut errors) = (Vec::new(), Vec::new());
     for item in items {

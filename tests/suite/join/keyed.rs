@@ -116,8 +116,8 @@ fn a_keyed_side_in_the_same_order_is_read_in_lockstep() {
     let dataset = pair.primary().join(Side::new(list).store(store).keys(keys)).build().unwrap();
     assert!(dataset.samples(0).every(|sample| sample.unwrap().get("txt").is_some()));
     let requests = counter.load(Ordering::Relaxed);
-    // In the first shard, the first request is for the second sample. Each further request is for twice the
-    // number of samples. The other two shards take one request each.
+    // In the first shard, the first request is for the second sample only. Each further request is for twice
+    // as many samples as the request before it. Each of the other two shards is read by one request.
     assert_eq!(requests, 6 + 2, "requests for 150 samples");
 }
 
@@ -241,7 +241,8 @@ fn keys_with_equal_hashes_are_told_apart() {
     assert!(matches!(error.kind(), ErrorKind::Index(_)), "{error}");
 }
 
-/// Damage in a sample that is not requested makes no other sample an error, wherever a range begins.
+/// The side dataset has a damaged sample whose key the main dataset does not have. All other samples are
+/// joined, whether a requested range begins before the damaged sample or after it.
 #[test]
 fn a_damaged_sample_loses_no_other_sample() {
     let pair = JoinedPair::new(&[5, 5], false, |_| Vec::new());

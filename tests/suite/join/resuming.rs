@@ -1,5 +1,5 @@
-//! States of joined datasets. After any batch, a job resumes with the same samples. If other side datasets
-//! are joined than in the job that saved the state, the state is refused.
+//! States of joined datasets. A job that stops after any batch and resumes returns the same samples as a job
+//! that does not stop. A state that was saved with other side datasets is refused.
 
 use super::*;
 use shardstream::dataset::Missing;

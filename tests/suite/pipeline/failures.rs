@@ -274,8 +274,8 @@ fn every_rank_takes_the_same_steps_and_a_failed_sample_is_replaced() {
     }
 }
 
-/// A row that cannot be written counts like a `map` that fails for the same sample, whichever stage is
-/// between them.
+/// The batches and the ledger are the same whether `map` fails for a sample or the sample's row cannot be
+/// written. This holds for each kind of stage between the `map` and the columns.
 #[test]
 fn a_row_that_fails_changes_no_batch_that_a_failed_map_would_not() {
     for behind in [Behind::Nothing, Behind::Groups, Behind::OwnStage] {
@@ -378,7 +378,7 @@ fn a_row_that_fails_in_a_mix_changes_no_batch_that_a_failed_map_would_not() {
     }
 }
 
-/// A run in which all rows fail ends, even if the policy sets no limit.
+/// If all rows fail, the run ends after a hundred epochs, even if the policy sets no limit.
 #[test]
 fn rows_that_fail_in_a_hundred_epochs_end_the_run() {
     let dataset = VersionedSource::of(&[3]).dataset(1).build().unwrap();

@@ -1,5 +1,5 @@
-//! Failures after the samples of a batch were chosen: after a stateful stage, a row cannot be written; a
-//! column cannot finish a batch; padding cannot be used.
+//! Failures that occur when the samples of a batch are already chosen. Examples: a row of a loader with a
+//! stateful stage cannot be written, a column cannot finish a batch, or a row for padding cannot be written.
 
 use super::{VersionedSource, number, numbers, rank, saved};
 use crate::support::versioned_source::counts;
@@ -341,8 +341,8 @@ fn a_batch_whose_map_fails_is_a_failed_batch() {
     }
 }
 
-/// If the sequences of a batch need more packed rows than the column has, only this batch fails. It is no
-/// error of the options, which would end the run, because the sequences of the other batches fit.
+/// If the sequences of a batch need more packed rows than the column has, only this batch fails. The
+/// sequences of the other batches fit into the column's rows, so the run continues.
 #[test]
 fn too_few_packed_rows_are_skipped_and_counted() {
     let source = VersionedSource::of(&[80]);

@@ -18,7 +18,8 @@ const SIZES: [usize; 6] = [17, 3, 29, 0, 11, 23];
 #[derive(Debug, Default)]
 struct Turned {
     window: usize,
-    /// Whether the stage reports when it holds nothing. Stages that count across windows never report it.
+    /// Whether [`Stage::is_fresh`] returns true if the stage holds no items. If `counts_across_windows` is
+    /// true, [`Stage::is_fresh`] always returns false.
     reports_fresh: bool,
     counts_across_windows: bool,
     returned: u64,
@@ -71,8 +72,7 @@ impl Stage<u64> for Turned {
     }
 }
 
-/// For each kind of stage: the size of the window, whether the stage reports when it holds nothing, and
-/// whether its count continues across windows.
+/// The arguments of [`Turned::of`] for each kind of stage.
 const KINDS: [(usize, bool, bool); 4] =
     [(4, true, false), (4, false, false), (1, true, false), (6, false, true)];
 
@@ -208,7 +208,8 @@ fn a_panic_of_a_stage_ends_the_run_and_an_error_does_not() {
     }
 }
 
-/// The function before the stage returns fewer items when a restore runs it again.
+/// The `filter_map` before the stage is not deterministic: in a restore, it returns fewer items than in the
+/// first run.
 #[test]
 fn a_nondeterministic_stage_is_an_error() {
     let source = VersionedSource::of(&[40]);

@@ -13,7 +13,7 @@ use std::sync::Arc;
 /// A stage on numbers; its parameters say which numbers it affects.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Op {
-    /// `map`: doubles each number and adds this one.
+    /// `map(more)`: doubles each number and adds `more`.
     Add(u64),
     /// `map(by, rest)`: fails for the numbers whose remainder modulo `by` is `rest`.
     Fail(u64, u64),
@@ -190,7 +190,8 @@ impl Job {
                         given.push(ModelOutput::Error(error, place));
                         continue;
                     }
-                    // For an endless job, the model stops after its last epoch.
+                    // For an endless job, the model covers only the first `EPOCHS` epochs. It stops
+                    // when a stream has no more items in these epochs.
                     None if self.endless => return given,
                     None => ended[local_stream] = true,
                 }
@@ -256,8 +257,8 @@ pub(super) fn jobs() -> impl Strategy<Value = Job> {
             |((sizes, streams, seed), (known, shuffle, select), (ops, rows), (last, endless, epoch))| {
                 let counted = known != Known::Nothing;
                 let is_counting = |op: &Op| !matches!(op, Op::Add(_) | Op::Fail(..));
-                // The model does not cover streams of known length, which `steps` tests. A selection makes
-                // the length unknown.
+                // The model does not cover streams of known length; the tests in `steps.rs` do. A selection
+                // makes the length unknown.
                 let unknown = rows.is_some() || select.is_some() || ops.iter().any(is_counting);
                 let select = if counted && !unknown { Some((3, 1)) } else { select };
                 // Each stream needs a sample.

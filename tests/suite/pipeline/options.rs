@@ -158,8 +158,8 @@ fn the_order_of_options_makes_no_difference() {
 }
 
 /// If ranks had different numbers of steps, a collective operation would wait for ever for a rank that has
-/// finished. Several ranks are therefore refused if their steps are unknown: by `build` if full batches are
-/// required, otherwise at the start of the epoch.
+/// finished. Therefore, a job of several ranks is refused if its number of steps is unknown. If full batches
+/// are required, `build` returns the error. Otherwise, the epoch returns the error in place of its batches.
 #[test]
 fn unknown_steps_of_several_ranks_are_refused() {
     use LastBatch::{Drop, Keep, Pad, Repeat};

@@ -225,8 +225,8 @@ fn exceeding_a_limit_ends_the_run_and_names_the_limit() {
     assert_eq!(good(&found).concat().last(), Some(&29));
     assert_eq!(good(&limited(skip().total(8), rows)).len(), 32);
 
-    // Until there are more than 12 items and failures, the number of failures is divided by 12. With 0.3, the
-    // 4th failure is one too many; with 0.1, the 2nd failure is.
+    // Until there are more than 12 items and failures, the number of failures is divided by 12. The 4th
+    // failure (4/12) exceeds a share of 0.3, and the 2nd failure (2/12) exceeds a share of 0.1.
     for (largest, skipped, last) in [(0.3, 3, "11"), (0.1, 1, "6")] {
         let found = limited(skip().share(largest, 12), rows);
         let error = found.last().unwrap().0.as_ref().unwrap_err();

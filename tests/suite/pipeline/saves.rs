@@ -151,8 +151,8 @@ impl Stage<u64> for Repeated {
     }
 }
 
-/// A stage makes an item from an input, and that input was made from a sample. The item's position is the
-/// position of that sample, and the digest covers it.
+/// The stage makes several items from each input. Each of these items has the position of the sample that the
+/// input was made from. The digest covers the positions of all items.
 #[test]
 fn items_that_a_restored_stage_returns_before_its_next_input_keep_their_positions() {
     let source = VersionedSource::of(&SIZES);

@@ -196,7 +196,8 @@ fn a_map_that_always_fails_eventually_ends_the_run() {
 /// A stage that keeps the numbers for which the predicate is true.
 type Keeping = fn(LoaderBuilder<Sample>, fn(u64) -> bool) -> LoaderBuilder<u64>;
 
-/// One stream skips nearly all of its samples. The other streams, whose queues are short, wait for it.
+/// One stream skips nearly all of its samples. While the loader waits for an item of this stream, the short
+/// queues of the other streams fill up. The run must not hang.
 #[test]
 fn a_selective_stream_does_not_hold_up_others() {
     watched(|| {
@@ -345,8 +346,9 @@ fn stages_after_rows_fail_and_panic_per_row() {
     }
 }
 
-/// Samples that `before_shuffle` returns are shuffled. They keep the positions of its inputs, also after a
-/// restore. An error of `before_shuffle` is a failure of its sample.
+/// Samples that `before_shuffle` returns are shuffled. Each of them has the position of the sample that
+/// `before_shuffle` received, also after a restore. If `before_shuffle` returns an error, the sample that it
+/// received counts as failed.
 #[test]
 fn outputs_of_stages_before_the_buffer_are_shuffled() {
     let source: Arc<VersionedSource> = VersionedSource::of(&[20, 20]);

@@ -163,8 +163,8 @@ fn failures_are_replaced_under_every_last_batch_option() {
                 let found: Vec<Found> = std::iter::from_fn(|| next(&mut batches)).collect();
                 assert_eq!(good_of(&found), good_of(&expected), "{what}");
                 assert_eq!(failed(&found), failed(&expected), "{what}");
-                // Errors are at their exact positions until a stream has ended, and always if no slot is
-                // filled.
+                // Until a stream has ended, all errors are at their exact positions. With `LastBatch::Keep`,
+                // later errors are, too, because no slots of ended streams are filled.
                 let ordered = if last == LastBatch::Keep { found.len() } else { 12 };
                 assert_eq!(found[..ordered], expected[..ordered], "{what}");
                 let full = good_of(&found).iter().filter(|items| items.len() == batch).count();
@@ -407,8 +407,8 @@ fn damaged_samples_are_replaced_without_stages_too() {
     }
 }
 
-/// Rank 1 has one item, of the second dataset. Its other batches are padded with the first item of the epoch
-/// that succeeds, even if that item belongs to another rank.
+/// Rank 1 has one item, of the second dataset. Its other batches are padded from the first dataset that has
+/// an item on any rank. In that dataset, the rank's own streams are searched before those of other ranks.
 #[test]
 fn an_empty_batch_is_padded_from_the_first_dataset_with_an_item() {
     let part = |fails: fn(u64) -> bool| {
@@ -445,8 +445,8 @@ fn a_filled_mix_resumes_after_any_batch() {
     let whole = all(loader(0).epoch(0), usize::MAX);
     let rows = good(&whole);
     assert_eq!(rows.iter().map(Vec::len).collect::<Vec<_>>(), [3; 12]);
-    // A stream has 2 items of the first dataset and 3 items of the second dataset. All five items are
-    // returned before the first of the five items repeats.
+    // A stream has 2 items of the first dataset and 3 items of the second dataset. It returns all five items
+    // before it repeats any of them.
     for round in rows.concat().chunks_exact(10) {
         let mut round = round.to_vec();
         round.sort_unstable();

@@ -27,8 +27,8 @@ fn sent(request: &Request) -> String {
     text
 }
 
-/// A response that repeats the request where the crate shows the server's text: in the body as XML or JSON,
-/// or in headers.
+/// A response that contains the text of the request in its body (XML or JSON) or in a header. The crate
+/// copies these parts of a response into its messages.
 fn echo(request: &Request) -> Reply {
     let text = sent(request);
     let in_xml = text.replace('&', "&amp;").replace('<', "&lt;");
@@ -117,7 +117,8 @@ fn secrets_that_a_web_server_repeats_are_hidden() {
     }
 }
 
-/// Runs in a child process: uses the URL in the environment variable, and prints everything that is shown.
+/// Runs in a child process: uses the URL in the environment variable, and prints all error messages and
+/// `Debug` outputs.
 #[test]
 #[ignore = "run by other tests, with environment variables that they set"]
 fn uses_in_child() {

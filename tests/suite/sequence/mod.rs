@@ -421,7 +421,8 @@ fn holds(job: &Job, layouts: [ReaderLayout; 2], stop: u64) -> Result<(), TestCas
         prop_assert_eq!((planned.samples(), planned.content()), (seen.samples(), seen.content()));
     }
 
-    // The second layout resumes after any stop of the first, with the same result as without the stop.
+    // The job stops in the first layout and resumes in the second layout. Both runs together return the same
+    // items as a job that does not stop.
     let (before, states) = run(job, layouts[0], None, stop.min(steps)).unwrap();
     let states: Vec<State> = states.iter().map(|state| state.to_string().parse().unwrap()).collect();
     // Readers are at different positions if empty batches were dropped, or if batches continue past the empty
@@ -473,7 +474,8 @@ fn holds(job: &Job, layouts: [ReaderLayout; 2], stop: u64) -> Result<(), TestCas
         skips(job, layouts, (&merged, stop.min(steps)), (&whole[0], digest(&ends)))?;
     }
 
-    // The first layout resumes, too: each reader from its own state, and each reader from the merged state.
+    // The job also resumes in the first layout. Each reader resumes twice: from its own state, and from the
+    // merged state.
     if stop.is_multiple_of(3) {
         for (reader, state) in states.iter().enumerate() {
             let mut batches = job.loader(layouts[0], reader).restore(state).unwrap();
@@ -529,8 +531,8 @@ fn skips(
     Ok(())
 }
 
-/// Fails unless each sample is read once in an epoch. Less than one batch of samples may be dropped or
-/// repeated instead.
+/// Fails unless each sample is read once in each pass. With `LastBatch::Drop`, samples may be missing: fewer
+/// than one batch if the job has one dataset and one pass. With `LastBatch::Repeat`, samples may be repeated.
 fn once(job: &Job, together: &Taken, total: usize, all: u64) -> Result<(), TestCaseError> {
     let mut seen: BTreeMap<(&str, &str), u64> = BTreeMap::new();
     for (key, text, _) in together.values().flatten() {
@@ -541,7 +543,7 @@ fn once(job: &Job, together: &Taken, total: usize, all: u64) -> Result<(), TestC
     match job.rest {
         Drop if job.passes > 1 || job.sizes.len() > 1 => prop_assert!(count <= total),
         Drop => prop_assert!(count <= total && count + all as usize > total, "{} of {}", count, total),
-        // `Repeat` also fills the empty slots of a mix, so a mix may repeat more samples.
+        // `Repeat` fills empty slots with repeated samples. Their number is not checked.
         Repeat if job.sizes.len() > 1 => prop_assert!(count >= total),
         Repeat => prop_assert!(count >= total, "{} of {}", count, total),
         _ => prop_assert_eq!(count, total),

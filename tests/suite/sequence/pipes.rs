@@ -14,20 +14,23 @@ use std::path::{Path, PathBuf};
 /// The key, content and random number of an item.
 pub(super) type Item = (String, String, u64);
 
-/// The stages of one dataset. Unless a field says otherwise, its number is a rate: about one in this many
-/// samples is dropped or fails.
+/// The stages of one dataset.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Pipe {
-    /// One in this many shards without an index is damaged: it has a bad sample, and may lack its end marker.
+    /// `Some(n)`: if the job has no index, every `n`-th shard is damaged. One of its samples is bad, and its
+    /// end marker may be missing.
     pub(super) damage: Option<usize>,
     /// How a side dataset is joined.
     joined: Option<Joined>,
+    /// `Some(n)`: drops about one in `n` samples.
     select: Option<u64>,
     /// `before_shuffle`: truncates texts to this length, drops some samples and fails for others.
     trim: Option<u64>,
+    /// `Some(n)`: drops about one in `n` items.
     filter: Option<u64>,
-    /// `flat_map`: the largest number of items for a sample. `fail` says whether some samples fail.
+    /// `flat_map`: the largest number of items for a sample.
     split: Option<u64>,
+    /// `Some(n)`: about one in `n + 2` items fails.
     fail: Option<u64>,
     /// Whether the filter is before `flat_map`.
     filter_first: bool,

@@ -289,7 +289,7 @@ fn a_listing_gives_up_on_refused_connections() {
     }
 }
 
-/// Values that no client can use, as scripts and deployment templates produce them.
+/// Values that no client can use. Scripts and deployment templates sometimes produce such values.
 #[test]
 fn a_bad_variable_is_an_error_that_names_it() {
     let account = [

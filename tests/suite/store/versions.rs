@@ -92,7 +92,7 @@ fn strong_versions_join_ranges_and_two_kinds_do_not() {
     }
 }
 
-/// A shard on a server. All its contents have the same size and layout.
+/// A shard on a server. `replace` gives it new content of the same size and layout.
 struct Shard {
     state: Arc<Mutex<(char, Naming)>>,
     server: Server,

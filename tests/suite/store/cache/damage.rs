@@ -324,7 +324,7 @@ fn a_damaged_block_never_passes_for_the_object() {
     }
 }
 
-/// Removes files while the object is read, as another process does to make room.
+/// Removes block files while the object is read. Another process may do the same to make room in the cache.
 #[test]
 fn blocks_that_are_evicted_during_a_read_are_fetched_again() {
     for changed in [false, true] {

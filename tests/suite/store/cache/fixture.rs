@@ -32,9 +32,9 @@ pub(super) struct ControlledSource(pub(super) Arc<Mutex<SourceState>>);
 pub(super) struct SourceState {
     pub(super) objects: BTreeMap<String, (Bytes, Option<String>)>,
     pub(super) requested: Vec<(String, Range<u64>)>,
-    /// Bytes from this offset on are withheld.
+    /// Chunks that begin at or after this offset are withheld.
     pub(super) held: Option<u64>,
-    /// Reading bytes from this offset on fails.
+    /// Reading a chunk that begins at or after this offset fails.
     pub(super) broken: Option<u64>,
     /// Requests for this object fail.
     pub(super) failing: Option<String>,

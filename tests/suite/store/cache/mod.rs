@@ -250,7 +250,8 @@ fn foreign_files_in_the_directory_do_no_harm() {
     fixture.cache.flush();
     let theirs = fixture.files().into_iter().filter(|path| !blocks.contains(path)).collect::<Vec<_>>();
 
-    // Adds a block under another block's name, files and directories with unknown names, and a partial file.
+    // Overwrites one block with the content of another block. Adds files and a directory that the cache did
+    // not write, and a partial file.
     fs::copy(&blocks[0], &theirs[0]).unwrap();
     let home = theirs[0].parent().unwrap();
     fs::write(fixture.directory.path().join("notes.txt"), "mine").unwrap();

@@ -1,5 +1,6 @@
-//! Reads ranges of cached objects: of one version or two, and of objects with one URL in two sources. The
-//! tests check which blocks are read from the cache directory and which bytes are requested.
+//! Reads ranges of cached objects. Some tests replace an object by a new version, or read different objects
+//! at the same URL from two sources. The tests check which blocks are read from the cache directory and which
+//! bytes are requested.
 
 use super::fixture::{CacheFixture, ControlledSource, URL, VERSION};
 use crate::store::conformance::{read, small_ranges};

@@ -32,9 +32,9 @@ fn paths(requests: &[Request]) -> Vec<&str> {
     requests.iter().map(Request::path).collect()
 }
 
-/// The suite overwrites files, although the files of a commit never change on the real Hub. The store must
-/// not use a link to overwritten content again. Therefore the links of the first Hub expire at once, and the
-/// second Hub sends files itself, without links.
+/// The suite overwrites files, although the files of a commit never change on the real Hub. A link that the
+/// store kept would lead to the old content. Therefore, the links of the first Hub expire at once, and the
+/// store requests a new link for each read. The second Hub sends files itself, without links.
 #[test]
 fn conformance() {
     for has_links in [true, false] {
@@ -229,7 +229,8 @@ fn a_link_to_other_bytes_is_an_error() {
     assert!(format!("{error:#}").contains("leads to 2400 bytes, and the file has 2500"), "{error}");
 }
 
-/// The Hub and the server of its links are busy for a while. The Hub's headers tell when its rate limit ends.
+/// The Hub is busy for a while, and so is the server that its download links lead to. The Hub's headers tell
+/// when its rate limit ends.
 #[test]
 fn requests_to_busy_servers_are_retried() {
     let requests = AtomicUsize::new(0);

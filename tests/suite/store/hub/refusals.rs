@@ -105,7 +105,8 @@ fn a_token_that_is_new_each_time_and_always_refused_ends_in_an_error() {
 
 #[test]
 fn the_token_is_sent_to_the_hub_alone_and_is_in_no_message_or_file() {
-    // The Hub and the server of its links refuse some requests, and repeat the request in the response.
+    // The Hub and the server that its download links lead to refuse some requests. A refusal contains the
+    // request's text.
     let hub = Hub::with(|request| {
         let is_refused = request.path().contains("echo") || request.query().contains("s1gned-3");
         let text = format!("{} {:?}", request.target, request.headers);
