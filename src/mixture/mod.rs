@@ -5,7 +5,7 @@
 //!
 //! ```toml
 //! streams = 48           # logical streams of every dataset: a multiple of the ranks
-//! # A dataset may set its own value of this key and the next four.
+//! # A dataset may override seed, shuffle_shards, keep_shards, shuffle and stages.
 //! seed = 42              # default: 0
 //! shuffle_shards = true  # default: true
 //! keep_shards = false    # whether streams keep their shards in all epochs. Default: false

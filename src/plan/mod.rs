@@ -70,7 +70,7 @@ impl Slice {
 /// let plan = Plan::new(10, 4, 42)?;
 /// assert_eq!(plan.stream(0, 1).len(), 3); // of 10 shards: 3, 3, 2, 2
 ///
-/// // On two nodes the second reads the streams 1 and 3, and on one node the only one reads them all.
+/// // Of two nodes, the second reads streams 1 and 3. A single node reads all four streams.
 /// assert!(plan.streams_of(&Topology::new(1, 2)?)?.eq([1, 3]));
 /// assert!(plan.streams_of(&Topology::single())?.eq([0, 1, 2, 3]));
 ///

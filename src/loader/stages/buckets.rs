@@ -92,11 +92,6 @@ impl<T: Send + 'static> StreamStage<T> for BucketStage<T> {
         self.queues.drain();
     }
 
-    fn is_done(&self) -> bool {
-        // A search for an item of one bucket may drop any number of other items.
-        self.only_bucket.is_some()
-    }
-
     fn spans_passes(&self) -> bool {
         true
     }

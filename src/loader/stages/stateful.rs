@@ -70,7 +70,7 @@ where
         let Ok(item) = output.downcast::<In>() else {
             return Err(ErrorKind::Config("a stage was given items of another type".into()).into());
         };
-        if !self.broken && !self.is_done() {
+        if !self.broken && !self.query(Stage::is_done) {
             self.inputs_left = self.inputs_left.saturating_sub(1);
             self.ready = self.call(|stage| stage.push(*item));
         }
@@ -123,10 +123,6 @@ where
             // The first `pull` returns the panic of `make`.
             None => Ok(()),
         }
-    }
-
-    fn is_done(&self) -> bool {
-        self.query(Stage::is_done)
     }
 
     fn only_takes(&self) -> bool {

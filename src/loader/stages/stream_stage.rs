@@ -61,11 +61,6 @@ pub(in crate::loader) trait StreamStage<T>: Send {
         Ok(())
     }
 
-    /// Whether the stage needs no more inputs. Further inputs may be dropped.
-    fn is_done(&self) -> bool {
-        false
-    }
-
     /// Whether the stage has consumed too many inputs in a row without returning an item. The stage may hold
     /// all these inputs in memory.
     fn only_takes(&self) -> bool {
@@ -211,10 +206,6 @@ where
 
     fn restore(&mut self, saved: &SavedStage) -> Result<()> {
         self.stage.restore(saved)
-    }
-
-    fn is_done(&self) -> bool {
-        self.stage.is_done()
     }
 
     fn only_takes(&self) -> bool {
