@@ -196,7 +196,9 @@ class Shard(Column):
 
 @dataclass(frozen=True)
 class Position(Column):
-    """The positions of the samples in their dataset: epoch, shard and number in the shard."""
+    """The positions of the samples in their dataset: `int64[samples, 4]`. The four numbers of a sample are
+    its epoch, the number of its shard, its number in the shard, and its number among the outputs of a
+    stage."""
 
 
 @dataclass(frozen=True)
