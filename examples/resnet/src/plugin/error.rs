@@ -41,8 +41,8 @@ pub enum PluginError {
     Load(PjrtError),
     /// No libtpu was found; a TPU needs it.
     #[error(
-        "no libtpu found: install it (pip install libtpu) in the environment of python3, or set \
-         TPU_LIBRARY_PATH, or give --plugin"
+        "no libtpu found, which a TPU needs: install it (pip install libtpu) in the environment of python3, \
+         or set TPU_LIBRARY_PATH, or give --plugin, such as --plugin cpu"
     )]
     NoLibtpu,
     /// The GPU's driver is too old.

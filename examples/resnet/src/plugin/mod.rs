@@ -103,22 +103,21 @@ pub fn find(given: Option<&PluginChoice>) -> Result<FoundPlugin, PluginError> {
         return Ok(found);
     }
     let dev = Path::new("/dev");
-    let tpu = tpu_present(dev);
-    if tpu && let Some(found) = libtpu()? {
-        return Ok(found);
+    if tpu_present(dev) {
+        // Not the CPU: each host of a slice would train by itself, and all would write the same checkpoints.
+        return libtpu()?.ok_or(PluginError::NoLibtpu);
     }
-    let how = match tpu {
-        true => "CPU, as no libtpu was found for this machine's TPU".into(),
-        false if gpu_present(dev) && cuda::is_supported() => match cuda_plugin(Path::new("/proc")) {
+    if gpu_present(dev) && cuda::is_supported() {
+        return match cuda_plugin(Path::new("/proc")) {
             Err(PluginError::Driver { found }) => {
                 let needed = cuda::OLDEST_DRIVER;
-                format!("CPU, as the driver of this machine's GPU is {found}, older than {needed}").into()
+                let how = format!("CPU, as the driver of this machine's GPU is {found}, older than {needed}");
+                Ok(FoundPlugin { how: how.into(), ..cpu()? })
             }
-            found => return found,
-        },
-        false => "CPU".into(),
-    };
-    Ok(FoundPlugin { how, ..cpu()? })
+            found => found,
+        };
+    }
+    cpu()
 }
 
 /// Finds the plugin that compiles for a TPU. The machine need not have a TPU.
