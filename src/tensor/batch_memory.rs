@@ -63,9 +63,9 @@ pub trait BatchMemory: Send + Sync {
     ///
     /// # Errors
     /// Any error of the driver. After the first error, the pool of this tensor pins no more memory, even if
-    /// memory becomes available later; a new loader tries again. The error is logged as a warning; if pinning [is
-    /// required](BatchMemory::is_required), it is returned for every batch instead. A panic of this function
-    /// is treated as an error of the driver. A panic of the guard is logged.
+    /// memory becomes available later; a new loader tries again. The error is logged as a warning; if pinning
+    /// [is required](BatchMemory::is_required), it is returned for every batch instead. A panic of this
+    /// function is treated as an error of the driver. A panic of the guard is logged.
     fn pin(
         &self,
         memory: &[u8],

@@ -36,8 +36,8 @@ use std::time::Duration;
 /// saved; the same command with --resume resumes from it. A second signal ends the program at once.
 ///
 /// Exit codes: 0 all epochs are done; 1 an error; 2 wrong options; 3 the accuracy is below --target-accuracy;
-/// 4 a step took longer than --step-timeout; 74 the network, a store or a disk failed; 75 stopped by a signal;
-/// 128 + N ended by a second signal, whose number is N.
+/// 4 a step took longer than --step-timeout; 74 the network, a store or a disk failed; 75 stopped by a
+/// signal; 128 + N ended by a second signal, whose number is N.
 #[derive(Debug, Clone, Parser)]
 #[command(version)]
 pub struct Args {
