@@ -18,7 +18,8 @@ const MAX_TIME: Duration = Duration::from_secs(20);
 /// The input of a target that runs. If the target panics, dropping this value writes the input to a file.
 struct Input<'a> {
     target: &'a str,
-    /// The corpus file, or the number of the mutation and its seed.
+    /// The name of the corpus file. For a mutated input, the number of the mutation, and the seed of its
+    /// random numbers.
     origin: String,
     bytes: &'a [u8],
 }

@@ -85,7 +85,7 @@ impl ShardFormat for JsonLines {
 /// Cuts chunks into lines. A line that lies within one chunk is not copied: it is a slice of the chunk.
 #[derive(Debug)]
 struct LineParser {
-    /// The name of the member that has the key.
+    /// The name of the JSON member whose value is the key of the sample.
     key: Option<String>,
     /// Size in bytes of the longest accepted line.
     limit: u64,

@@ -12,7 +12,7 @@ use std::path::Path;
 /// ended the reading, if any.
 type Row = (&'static str, &'static str, &'static str);
 
-/// In some rows, the libraries agree where a reader would expect a difference.
+/// Some rows are cases in which one would expect a difference, and there is none.
 const ROWS: &[Row] = &[
     ("cut_at_a_member.tar", "a: txt cls; b: txt", "a: txt cls; Truncated"),
     ("cut_in_a_header.tar", "a: txt cls; b: txt", "a: txt cls; Truncated"),

@@ -13,7 +13,7 @@
 pub struct SliceError {
     /// Number of the slice's first item.
     pub start: usize,
-    /// Number of the item after the slice's last item.
+    /// Index of the slice's last item, plus 1.
     pub end: usize,
     /// Number of items of the sliced loader.
     pub items: usize,

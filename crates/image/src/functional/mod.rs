@@ -1,12 +1,12 @@
 //! The deterministic operations behind the [transforms](crate::Transform), for transforms of your own.
 //!
-//! Names and results are the same as in torchvision's `transforms.v2.functional`, on values from 0 to 255.
-//! For factors from 0 to 2, the values of colour adjustments differ by at most 1 from both of torchvision's
-//! implementations (for `uint8` tensors and for Pillow images). [`adjust_hue`] differs more from the
-//! implementation for Pillow images, because Pillow rounds hue and saturation to 8 bits. Grey is computed
-//! with Pillow's weights.
+//! The functions have the names of torchvision's `transforms.v2.functional`, and the same results on values
+//! from 0 to 255, except for colour adjustments. With factors from 0 to 2, these differ by at most 1 from
+//! both implementations of torchvision (for `uint8` tensors and for Pillow images). [`adjust_hue`] differs
+//! more from the implementation for Pillow images, because Pillow rounds hue and saturation to 8 bits. Grey
+//! is computed with Pillow's weights.
 //!
-//! On a grey picture, operations on colours do nothing, and fill colours are converted to grey.
+//! On a grey picture, saturation and hue adjustments do nothing, and fill colours are converted to grey.
 //!
 //! ```
 //! # mod shardstream { pub use shardstream_base::*; pub mod image { pub use shardstream_image::*; } }

@@ -35,6 +35,9 @@ pub(super) struct CacheDirectory {
     /// use. This field is the earliest of these times. It has a lock of its own: `room` is locked while all
     /// files are listed, and readers must not wait for the listing.
     found: Mutex<Option<SystemTime>>,
+    /// Locked while a damaged file is verified and removed. Otherwise, a reader could remove a block that was
+    /// stored again after the reader had found damage in the old file.
+    discarding: Mutex<()>,
     /// Number of bytes that can be written before the simulated disk is full.
     #[cfg(test)]
     pub(super) disk: std::sync::atomic::AtomicU64,
@@ -62,6 +65,7 @@ impl CacheDirectory {
             max_bytes,
             room: Mutex::new(Room::new(max_bytes)),
             found: Mutex::default(),
+            discarding: Mutex::default(),
             #[cfg(test)]
             disk: u64::MAX.into(),
             #[cfg(test)]
@@ -217,6 +221,7 @@ impl CacheDirectory {
     /// Removes the file of a damaged block, unless another reader has replaced it by an intact one. Returns
     /// whether a file was removed.
     pub(super) fn discard(&self, object: &CachedObject, number: u64) -> io::Result<bool> {
+        let _discarding = self.discarding.lock().unwrap_or_else(PoisonError::into_inner);
         let Range { mut start, end } = object.block(number);
         let mut verify = || {
             let mut block = self.open(object, number)?;

@@ -1,11 +1,14 @@
 //! Tests of the cache, some with a simulated disk that fails.
 
+use super::block::CachedObject;
+use super::room::Eviction;
 use super::*;
 use crate::meter::SourceMeter;
 use crate::object::ObjectSource;
 use crate::object_store::memory::InMemory;
 use crate::source_registry::ObjectLocation;
 use crate::{Body, ObjectCell, ObjectVersion, Source, Store};
+use bytes::Bytes;
 use std::io::Write;
 use std::path::Path;
 use std::sync::atomic::Ordering::SeqCst;
@@ -205,5 +208,36 @@ fn keys_are_file_names_without_secrets() {
         use std::os::unix::fs::PermissionsExt;
         let salt = std::fs::metadata(directories[0].path().join("salt")).unwrap();
         assert_eq!(salt.permissions().mode() & 0o777, 0o600);
+    }
+}
+
+/// Eight readers discard the same damaged block at once, and each stores the block again if it has removed the
+/// file. Only one of them removes a file: the stored block stays.
+#[test]
+fn a_block_that_was_stored_again_is_not_discarded() {
+    let parent = tempfile::tempdir().unwrap();
+    let directory = CacheDirectory::new(parent.path().into(), u64::MAX);
+    let content = Bytes::from(vec![7; 100_000]);
+    let version = ObjectVersion { size: Some(content.len() as u64), version: Some("\"v\"".into()) };
+    let object = CachedObject::new("key", URL.into(), &version, 1 << 20).unwrap();
+    let store =
+        || directory.store(&object, 0, std::slice::from_ref(&content), Eviction::LeastRecent).unwrap();
+    let path = directory.file(&object, 0);
+    for round in 0..100 {
+        assert!(store());
+        let mut damaged = std::fs::read(&path).unwrap();
+        *damaged.last_mut().unwrap() ^= 1;
+        std::fs::write(&path, damaged).unwrap();
+        let readers = std::sync::Barrier::new(8);
+        let discard = || {
+            readers.wait();
+            directory.discard(&object, 0).unwrap() && store()
+        };
+        let removed = std::thread::scope(|scope| {
+            let threads = [(); 8].map(|()| scope.spawn(discard));
+            threads.map(|thread| thread.join().unwrap()).into_iter().filter(|removed| *removed).count()
+        });
+        assert_eq!((removed, path.exists()), (1, true), "round {round}");
+        std::fs::remove_file(&path).unwrap();
     }
 }

@@ -61,7 +61,7 @@ fn file() -> Option<PathBuf> {
     Some(home.join("token"))
 }
 
-/// A path that may begin with `~/`.
+/// The path `path`, with the user's home directory in place of a leading `~/`.
 fn below_home(path: &str) -> PathBuf {
     match (path.strip_prefix("~/"), user_home()) {
         (Some(rest), Some(home)) => home.join(rest),
