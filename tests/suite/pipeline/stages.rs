@@ -393,8 +393,8 @@ fn outputs_of_stages_before_the_buffer_are_shuffled() {
     assert_eq!(orders[1], (0..20).chain(1000..1020).filter(kept).collect::<Vec<_>>());
 }
 
-/// An error that the function of `before_shuffle` returns costs one sample, even if errors of its kind usually
-/// mean a damaged shard or a network fault.
+/// An error that the function of `before_shuffle` returns costs one sample, even if errors of its kind
+/// usually mean a damaged shard or a network fault.
 #[test]
 fn any_failure_before_the_buffer_loses_one_sample() {
     let kinds: [fn() -> Error; 2] =

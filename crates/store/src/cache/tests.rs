@@ -211,8 +211,8 @@ fn keys_are_file_names_without_secrets() {
     }
 }
 
-/// Eight readers discard the same damaged block at once, and each stores the block again if it has removed the
-/// file. Only one of them removes a file: the stored block stays.
+/// Eight readers discard the same damaged block at once, and each stores the block again if it has removed
+/// the file. Only one of them removes a file: the stored block stays.
 #[test]
 fn a_block_that_was_stored_again_is_not_discarded() {
     let parent = tempfile::tempdir().unwrap();
